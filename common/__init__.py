@@ -1,0 +1,1 @@
+"""What server and clients must agree on: protocol, settings, dictionary geometry, coders, metrics."""

@@ -1,0 +1,172 @@
+r"""Sparse coders: given samples and a dictionary, find codes with few nonzeros.
+
+.. math:: Y \approx D X, \qquad X \text{ sparse}
+
+A coder is a small frozen object that is called with ``(Y, D)`` and gives ``X``. Its ``penalty`` is what its objective
+adds to the squared error, so that starts can be compared: ``zeta**2`` for each nonzero of a hard threshold, because
+HT is the exact minimiser of :math:`\lVert Y - DX\rVert_F^2 + \zeta^2 \lVert X\rVert_0` for orthonormal ``D``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.floating]
+
+
+class Coder(Protocol):
+    """What a learner needs of a coder."""
+
+    @property
+    def penalty(self) -> float:
+        """Cost of one nonzero in the coder's objective."""
+        ...
+
+    def __call__(self, Y: Floats, D: Floats) -> Floats:
+        """Return codes (r, n) for samples (d, n) and a dictionary (d, r)."""
+        ...
+
+
+@dataclass(frozen=True)
+class HardThreshold:
+    """``X = HT_threshold(D'Y)``: keeps the correlations of size ``threshold`` or more."""
+
+    threshold: float
+
+    @property
+    def penalty(self) -> float:
+        """``threshold**2`` for each nonzero."""
+        return self.threshold**2
+
+    def __call__(self, Y: Floats, D: Floats) -> Floats:
+        """Return codes (r, n)."""
+        return hard_threshold(D.T @ Y, self.threshold)
+
+
+@dataclass(frozen=True)
+class TopK:
+    """The ``k`` largest correlations of each sample."""
+
+    k: int
+    penalty: float = 0.0
+
+    def __call__(self, Y: Floats, D: Floats) -> Floats:
+        """Return codes (r, n)."""
+        return top_k(D.T @ Y, self.k)
+
+
+@dataclass(frozen=True)
+class OMP:
+    """Orthogonal matching pursuit with at most ``k`` atoms a sample."""
+
+    k: int
+    penalty: float = 0.0
+
+    def __call__(self, Y: Floats, D: Floats) -> Floats:
+        """Return codes (r, n)."""
+        return omp(Y, D, self.k)
+
+
+def hard_threshold(A: Floats, threshold: float) -> Floats:
+    """Keep the entries of size ``threshold`` or more, set the others to zero.
+
+    Parameters
+    ----------
+    A : array
+    threshold : float
+
+    Returns
+    -------
+    array of ``A``'s shape and type
+    """
+    return np.where(np.abs(A) >= threshold, A, A.dtype.type(0))
+
+
+def top_k(A: Floats, k: int) -> Floats:
+    """Keep the ``k`` entries of largest size in each column, set the others to zero.
+
+    Parameters
+    ----------
+    A : (r, n) array
+    k : int
+        At least 0; ``r`` or more keeps everything.
+
+    Returns
+    -------
+    (r, n) array
+    """
+    if k >= len(A):
+        return A.copy()
+    out = np.zeros_like(A)
+    if k > 0:
+        kept = np.argpartition(np.abs(A), len(A) - k, axis=0)[len(A) - k :]
+        np.put_along_axis(out, kept, np.take_along_axis(A, kept, axis=0), axis=0)
+    return out
+
+
+def omp(Y: Floats, D: Floats, k: int) -> Floats:
+    """Orthogonal matching pursuit, all samples at once.
+
+    For each sample, ``k`` times: take the atom most correlated with the residual (atoms scaled to unit norm), then
+    refit all atoms taken by least squares.
+
+    Parameters
+    ----------
+    Y : (d, n) array
+        Samples in columns.
+    D : (d, r) array
+        Atoms of any norm; zero atoms are never taken.
+    k : int
+        Most atoms a sample; a sample stops early when nothing is left of it.
+
+    Returns
+    -------
+    (r, n) array
+
+    Notes
+    -----
+    Works on the Gram matrix (Rubinstein, Zibulevsky and Elad 2008, "batch OMP"): after one product ``D'Y`` a step
+    costs ``r * n * (steps so far)``, and the residual is never formed.
+    """
+    dtype = np.result_type(Y, D)
+    r, n = D.shape[1], Y.shape[1]
+    norms = np.linalg.norm(D, axis=0)
+    U = D / np.where(norms > 0, norms, 1)
+    gram, start = U.T @ U, U.T @ Y
+    floor = 10 * np.finfo(dtype).eps * np.linalg.norm(Y, axis=0)
+    columns = np.arange(n)
+    taken = np.zeros((r, n), dtype=bool)
+    support = np.zeros((n, 0), dtype=np.intp)
+    weights = np.zeros((n, 0), dtype=dtype)
+    correlation = start
+    for _ in range(min(k, r)):
+        sizes = np.where(taken, -1, np.abs(correlation))
+        best = sizes.argmax(axis=0)
+        alive = sizes[best, columns] > floor
+        if not alive.any():
+            break
+        taken[best[alive], columns[alive]] = True
+        support = np.column_stack([support, np.where(alive, best, -1)])
+        weights = _refit(gram, start, support)
+        correlation = start.copy()
+        for chosen, weight in zip(support.T, weights.T, strict=True):
+            correlation -= gram[:, chosen] * weight
+    X = np.zeros((r, n), dtype=dtype)
+    np.add.at(X, (support.T, columns), weights.T)
+    return X / np.where(norms > 0, norms, 1)[:, None]
+
+
+def _refit(gram: Floats, start: Floats, support: NDArray[np.intp]) -> Floats:
+    """Least squares of each sample on its own support; -1 marks an unused place, whose weight is 0."""
+    unused = support < 0
+    small = gram[support[:, :, None], support[:, None, :]].astype(np.float64)
+    small[unused[:, :, None] | unused[:, None, :]] = 0.0
+    diagonal = np.arange(support.shape[1])
+    # The jitter only matters where two chosen atoms are parallel to the last digit.
+    small[:, diagonal, diagonal] = np.where(unused, 1.0, 1.0 + 1e-14)
+    right = np.where(unused, 0.0, start[support, np.arange(len(support))[:, None]])
+    return np.linalg.solve(small, right[:, :, None])[:, :, 0].astype(start.dtype)

@@ -1,0 +1,165 @@
+"""Geometry of dictionaries: distances that ignore the order and the sign of atoms, and coherence.
+
+Source: Liang, Shi, Al Kontar, Fattahi, "Personalized Dictionary Learning for Heterogeneous Datasets", 2023,
+definition 1 and assumption 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import linear_sum_assignment
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import maximum_bipartite_matching
+
+Floats = NDArray[np.floating]
+Ints = NDArray[np.intp]
+
+_PAIRS_AT_ONCE = 4096
+
+
+def atom_distances(A: ArrayLike, B: ArrayLike) -> Floats:
+    r"""Distance d_2 of every atom of ``A`` to every atom of ``B``, up to sign.
+
+    .. math:: d_2(a, b) = \min(\lVert a - b\rVert, \lVert a + b\rVert)
+              = \sqrt{\lVert a\rVert^2 + \lVert b\rVert^2 - 2 |\langle a, b\rangle|}
+
+    Parameters
+    ----------
+    A : (d, r_a) array
+    B : (d, r_b) array
+
+    Returns
+    -------
+    (r_a, r_b) array, float32 if both are, else float64
+
+    Notes
+    -----
+    One matrix product. The formula cancels for near atoms, so those pairs are taken from the difference itself, which
+    is exact down to rounding.
+    """
+    A, B = _as_floats(A, B)
+    inner = A.T @ B
+    squares = (A * A).sum(axis=0)[:, None] + (B * B).sum(axis=0)
+    squared = squares - 2 * np.abs(inner)
+    distances: Floats = np.sqrt(np.maximum(squared, 0))
+    rows, cols = np.nonzero(squared <= np.sqrt(np.finfo(inner.dtype).eps) * squares)
+    for start in range(0, len(rows), _PAIRS_AT_ONCE):
+        i, j = rows[start : start + _PAIRS_AT_ONCE], cols[start : start + _PAIRS_AT_ONCE]
+        signs = np.where(inner[i, j] < 0, -1, 1).astype(inner.dtype)
+        distances[i, j] = np.linalg.norm(A[:, i] - signs * B[:, j], axis=0)
+    return distances
+
+
+@dataclass(frozen=True)
+class AtomMatch:
+    """A pairing of atoms, sign-free.
+
+    Attributes
+    ----------
+    order : (r,) int
+        ``order[j]`` is the atom of the first dictionary paired with atom ``j`` of the second.
+    errors : (r,) float
+        d_{2,(j)}: the distance of each pair.
+    """
+
+    order: Ints
+    errors: Floats
+
+
+def match_atoms(A: ArrayLike, B: ArrayLike) -> AtomMatch:
+    r"""Pair the atoms of two dictionaries so that the largest distance is smallest.
+
+    .. math:: \Pi^* \in \arg\min_{\Pi \in \mathcal P(r)} \lVert A\Pi - B\rVert_{1,2}
+
+    Among the pairings with that largest distance, the one of least sum is taken, so that each d_{2,(j)} is well
+    defined.
+
+    Parameters
+    ----------
+    A, B : (d, r) arrays
+        The same number of atoms, of any norm.
+
+    Returns
+    -------
+    AtomMatch
+
+    Raises
+    ------
+    ValueError
+        If shapes differ.
+
+    Notes
+    -----
+    Bottleneck assignment: a binary search over the distances, each step a maximum bipartite matching.
+    """
+    A, B = _as_floats(A, B)
+    if A.shape != B.shape:
+        raise ValueError(f"dictionaries of shapes {A.shape} and {B.shape} cannot be paired atom by atom")
+    if A.shape[1] == 0:
+        return AtomMatch(np.empty(0, dtype=np.intp), np.empty(0))
+    distances = atom_distances(A, B).astype(np.float64)
+    bottleneck = _bottleneck(distances)
+    # Pairs beyond the bottleneck cost more than any pairing within it.
+    forbidden = bottleneck * (len(distances) + 1) + 1
+    _, order = linear_sum_assignment(np.where(distances <= bottleneck, distances, forbidden).T)
+    return AtomMatch(order, distances[order, np.arange(len(order))])
+
+
+def dictionary_distance(A: ArrayLike, B: ArrayLike) -> float:
+    r"""Distance d_{1,2}: the largest atom error under the best signed permutation.
+
+    Parameters
+    ----------
+    A, B : (d, r) arrays
+
+    Returns
+    -------
+    float
+        0 for dictionaries without atoms.
+    """
+    return float(match_atoms(A, B).errors.max(initial=0.0))
+
+
+def mutual_coherence(D: ArrayLike) -> float:
+    r"""Largest inner product, in size, of two different atoms scaled to unit norm.
+
+    The paper's :math:`\mu` is this times :math:`\sqrt d`.
+
+    Parameters
+    ----------
+    D : (d, r) array
+
+    Returns
+    -------
+    float
+        In [0, 1]; 0 for fewer than two atoms. An atom of norm zero counts as orthogonal to all.
+    """
+    (D,) = _as_floats(D)
+    norms = np.linalg.norm(D, axis=0)
+    U = D / np.where(norms > 0, norms, 1)
+    gram = np.abs(U.T @ U)
+    np.fill_diagonal(gram, 0)
+    return float(min(gram.max(initial=0.0), 1.0))
+
+
+def _bottleneck(distances: Floats) -> float:
+    """Return the smallest t for which the pairs at distance <= t hold a perfect matching."""
+    least = max(distances.min(axis=0).max(), distances.min(axis=1).max())
+    values = np.unique(distances[distances >= least])
+    low, high = 0, len(values) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if (maximum_bipartite_matching(csr_array(distances <= values[middle]), perm_type="column") >= 0).all():
+            high = middle
+        else:
+            low = middle + 1
+    return float(values[low])
+
+
+def _as_floats(*arrays: ArrayLike) -> list[Floats]:
+    out = [np.asarray(a) for a in arrays]
+    dtype = np.float32 if all(a.dtype == np.float32 for a in out) else np.float64
+    return [a.astype(dtype, copy=False) for a in out]

@@ -1,0 +1,27 @@
+"""Failures that a user can cure. The command line prints them as one line and exits with their code."""
+
+from __future__ import annotations
+
+
+class PerdlError(Exception):
+    """A failure with a message for people: what is wrong, where, the numbers, and the cure."""
+
+    exit_code = 1
+
+
+class SettingsError(PerdlError):
+    """A setting, or a combination of settings, that cannot be run."""
+
+    exit_code = 2
+
+
+class DataError(PerdlError):
+    """Data that cannot be read or used; names the file and, where it can, the row or column."""
+
+    exit_code = 3
+
+
+class FederationError(PerdlError):
+    """Too few clients came or answered, or the server could not be reached; the run stopped with what was done saved."""
+
+    exit_code = 4

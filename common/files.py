@@ -1,0 +1,47 @@
+"""Files that are either whole or not there."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    """Write a file through a temporary neighbour, flush it to the disk, and rename it.
+
+    Parameters
+    ----------
+    path : Path
+        Its folder is made.
+    write : callable
+        Gets the open binary file.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write indented JSON atomically."""
+    text = json.dumps(value, indent=2, allow_nan=False) + "\n"
+    write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def write_npz(path: Path, **arrays: NDArray[Any]) -> None:
+    """Write arrays as ``.npz`` atomically, without pickling."""
+    write_atomically(path, lambda file: np.savez(file, allow_pickle=False, **arrays))

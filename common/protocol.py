@@ -1,0 +1,154 @@
+"""What travels between server and clients.
+
+Every message holds one Flower ``ConfigRecord``: named scalars, and arrays in NumPy's own ``.npy`` form (never
+pickled). One record, because each record and each array of a Flower message is an object of its own that costs
+requests to the SuperLink.
+
+=============  ======================================================  ===========================================
+message        server to client                                        client to server
+=============  ======================================================  ===========================================
+initialise     settings (JSON, seed included)                          ``dictionary`` (d, m_i): used atoms of
+                                                                       D_i^(0); ``usage`` (m_i,); scalars
+update         ``global_dictionary`` (d, r^g); until the client has    ``contribution`` (d, r^g); for ``energy``
+               answered one: its own ``indices`` and ``signs``         ``energies`` (r^g,); scalars
+finish         ``global_dictionary`` (d, r^g); the same rule           scalars
+=============  ======================================================  ===========================================
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from flwr.app import ConfigRecord, RecordDict
+from numpy.typing import NDArray
+
+from common.errors import PerdlError
+
+PROTOCOL = 1
+INITIALISE, UPDATE, FINISH = "train.initialise", "train.update", "train.finish"
+
+Scalar = bool | int | float | str
+
+_RECORD = "perdl"
+_ARRAY = "array."
+
+
+class ProtocolError(PerdlError):
+    """A message that is not what the protocol says."""
+
+
+@dataclass(frozen=True)
+class Payload:
+    """A message's content.
+
+    Attributes
+    ----------
+    arrays : dict of str to array
+    scalars : dict of str to bool, int, float or str
+    """
+
+    arrays: dict[str, NDArray[Any]]
+    scalars: dict[str, Scalar]
+
+    def array(self, name: str, shape: tuple[int, ...], kind: str = "f") -> NDArray[Any]:
+        """Return an array after checking it.
+
+        Parameters
+        ----------
+        name : str
+        shape : tuple of int
+            -1 allows any length.
+        kind : {"f", "i"}
+            Floats or integers.
+
+        Raises
+        ------
+        ProtocolError
+            If it is missing, of another shape or kind, or not finite.
+        """
+        if name not in self.arrays:
+            raise ProtocolError(f"the message holds no array {name}")
+        array = self.arrays[name]
+        if array.ndim != len(shape) or any(want not in (-1, have) for want, have in zip(shape, array.shape, strict=True)):
+            raise ProtocolError(f"{name} has shape {array.shape}, expected {shape}")
+        if array.dtype.kind != kind or (kind == "f" and array.dtype not in (np.float32, np.float64)):
+            raise ProtocolError(f"{name} has type {array.dtype}")
+        if kind == "f" and not np.isfinite(array).all():
+            raise ProtocolError(f"{name} holds NaN or infinity")
+        return array
+
+    def scalar(self, name: str, kind: type) -> Any:
+        """Return a scalar after checking its type (``float`` takes an ``int`` too)."""
+        value = self.scalars.get(name)
+        good = isinstance(value, (int, float) if kind is float else kind) and (kind is bool or not isinstance(value, bool))
+        if not good:
+            raise ProtocolError(f"the message's {name} is {value!r}, expected {kind.__name__}")
+        return value
+
+
+def pack(arrays: Mapping[str, NDArray[Any]] | None = None, **scalars: Scalar) -> RecordDict:
+    """Put arrays and scalars into a message's content."""
+    record: dict[str, Any] = {"protocol": PROTOCOL, **scalars}
+    for name, array in (arrays or {}).items():
+        buffer = io.BytesIO()
+        np.lib.format.write_array(buffer, np.asarray(array), allow_pickle=False)
+        record[_ARRAY + name] = buffer.getvalue()
+    return RecordDict({_RECORD: ConfigRecord(record)})
+
+
+def unpack(content: RecordDict) -> Payload:
+    """Take a message's content apart.
+
+    Raises
+    ------
+    ProtocolError
+        If there is no such record, an array cannot be read, or the other side speaks another version.
+    """
+    record = content.config_records.get(_RECORD)
+    if record is None:
+        raise ProtocolError("the message is not perdl's: it holds no record named perdl")
+    if record.get("protocol") != PROTOCOL:
+        raise ProtocolError(
+            f"the other side speaks protocol {record.get('protocol')!r}, this one {PROTOCOL}: install the same perdl on both"
+        )
+    arrays: dict[str, NDArray[Any]] = {}
+    scalars: dict[str, Scalar] = {}
+    for name, value in record.items():
+        if name.startswith(_ARRAY) and isinstance(value, bytes):
+            try:
+                arrays[name.removeprefix(_ARRAY)] = np.lib.format.read_array(io.BytesIO(value), allow_pickle=False)
+            except (ValueError, EOFError, MemoryError) as error:
+                raise ProtocolError(f"{name} is not a readable array ({type(error).__name__})") from None
+        elif isinstance(value, (bool, int, float, str)):
+            scalars[name] = value
+    return Payload(arrays, scalars)
+
+
+def payload_bytes(content: RecordDict) -> int:
+    """Return the size of a message's content: arrays as they are, 8 bytes a number, text in UTF-8."""
+    total = 0
+    for record in content.config_records.values():
+        for name, value in record.items():
+            total += len(name.encode())
+            total += len(value) if isinstance(value, bytes) else len(value.encode()) if isinstance(value, str) else 8
+    return total
+
+
+def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
+    """Sort key of client ids: numbers inside names count as numbers, so that client-2 comes before client-10."""
+    parts: list[tuple[int, int, str]] = []
+    digits = ""
+    for char in [*name, ""]:
+        if char.isdecimal():
+            digits += char
+            continue
+        if digits:
+            parts.append((0, int(digits), digits))
+            digits = ""
+        if char:
+            parts.append((1, 0, char))
+    return tuple(parts)

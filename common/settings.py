@@ -1,0 +1,309 @@
+"""One typed, validated schema for everything a run can be told.
+
+A setting has one name everywhere: ``n_global`` in TOML, in ``-c n_global=3``, in Flower's run configuration and in
+Python. Tables nest with a dot: ``data.source``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic.fields import FieldInfo
+
+from common.coders import OMP, Coder, HardThreshold, TopK
+from common.errors import SettingsError
+
+AggregationName = Literal["mean", "normalized", "polar", "energy", "procrustes", "trimmed", "geometric-median"]
+_T = TypeVar("_T", bound=BaseModel)
+_ORTHONORMAL_AGGREGATIONS = ("polar", "energy", "procrustes")
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class LearningSettings(_Table):
+    """How one client learns; each may differ from its neighbours."""
+
+    n_atoms: int | None = Field(None, ge=1, description="r_i, atoms in all; default: as many as features")
+    learner: Literal["orthogonal", "gradient", "projected"] = "orthogonal"
+    step_size: float = Field(1.0, gt=0, lt=2, description="of gradient and projected, relative to 1 / ||X X'||_2")
+    coder: Literal["hard-threshold", "top-k", "omp"] = "hard-threshold"
+    threshold: float = Field(0.15, ge=0, description="zeta of hard-threshold")
+    threshold_unit: Literal["data", "rms"] = Field("data", description="rms: times the root mean square of the data")
+    n_nonzero: int = Field(5, ge=1, description="k of top-k and omp")
+    start: Literal["warm-up", "svd", "random"] = "warm-up"
+    warmup_steps: int = Field(20, ge=0)
+    warmup_threshold: float = Field(0.8, ge=0, description="threshold of the first warm-up step, in threshold_unit")
+    n_restarts: int = Field(10, ge=1, description="random starts, of which the one of least objective is kept")
+    min_usage: float = Field(
+        1e-4, ge=0, lt=1, description="atoms carrying less than this share of the most used one's energy are not sent"
+    )
+    refine_steps: int = Field(0, ge=0, description="steps of local_dictionary_refinement before each update")
+
+    @model_validator(mode="after")
+    def _k_fits(self) -> Self:
+        if self.n_atoms is not None and self.coder != "hard-threshold" and self.n_nonzero > self.n_atoms:
+            raise ValueError(f"n_nonzero = {self.n_nonzero}: must be at most n_atoms = {self.n_atoms}")
+        return self
+
+    def make_coder(self, rms: float = 1.0) -> Coder:
+        """Return the coder these settings name.
+
+        Parameters
+        ----------
+        rms : float
+            Root mean square of the data, used where ``threshold_unit`` is ``"rms"``.
+        """
+        if self.coder == "hard-threshold":
+            return HardThreshold(self.threshold * self.threshold_scale(rms))
+        return TopK(self.n_nonzero) if self.coder == "top-k" else OMP(self.n_nonzero)
+
+    def threshold_scale(self, rms: float) -> float:
+        """Return what thresholds are multiplied by to be in the data's units."""
+        return rms if self.threshold_unit == "rms" else 1.0
+
+
+class DataSettings(_Table):
+    """Where samples come from."""
+
+    source: Literal["synthetic", "mnist", "files"] = "synthetic"
+    path: str | None = Field(None, description="mnist: folder of the IDX files; files: folder or glob, a file a client")
+    samples_in: Literal["rows", "columns"] = Field("rows", description="orientation of files")
+    variable: str | None = Field(None, description="name of the array in .npz and .mat files")
+    n_samples: int | None = Field(None, ge=1, description="samples a client; default 200 synthetic, 500 mnist")
+    majority: float = Field(0.9, ge=0, le=1, description="mnist: share of a client's own digit")
+
+
+class SyntheticSettings(_Table):
+    """The paper's generative model."""
+
+    n_features: int = Field(6, ge=1, description="d")
+    n_global: int = Field(3, ge=0, description="the true r^g")
+    n_local: int = Field(3, ge=0, description="the true r^l")
+    sparsity: float = Field(0.2, gt=0, le=1, description="p")
+    amplitude: float = Field(0.3, ge=0, description="least size of a nonzero code")
+    noise: float = Field(0.0, ge=0, description="standard deviation on every entry of the data")
+    weak_clients: int = Field(0, ge=0, description="how many of the first clients have few samples")
+    weak_samples: int = Field(20, ge=1)
+
+    @model_validator(mode="after")
+    def _atoms_fit(self) -> Self:
+        if self.n_global + self.n_local > self.n_features:
+            raise ValueError(
+                f"n_global + n_local = {self.n_global + self.n_local}: must be at most n_features = {self.n_features}"
+            )
+        return self
+
+
+class EvaluationSettings(_Table):
+    """What a simulation measures after the run (mnist only): error on images that no client has."""
+
+    n_nonzero: int = Field(5, ge=1, description="atoms an image may use (OMP)")
+    n_test: int = Field(1000, ge=1, le=10_000, description="how many of the last test images")
+
+
+class Settings(LearningSettings):
+    """Everything a run can be told."""
+
+    n_clients: int = Field(10, ge=1, description="N")
+    n_global: int | Literal["auto"] = Field(3, description="r^g, or auto: from the jump in path lengths")
+    rounds: int = Field(50, ge=0, description="T")
+    tolerance: float = Field(1e-12, ge=0, description="stop when no atom of D^g moves more than this")
+    seed: int = Field(0, ge=0)
+    dtype: Literal["float64", "float32"] = "float64"
+    aggregation: AggregationName = "mean"
+    trim: float = Field(0.3, ge=0, lt=0.5, description="share cut off at either end by trimmed")
+    quorum: int | None = Field(None, ge=1, description="clients that must answer each round; default: all")
+    join_timeout: float = Field(120.0, gt=0, description="seconds to wait for n_clients to join")
+    round_timeout: float = Field(600.0, gt=0, description="seconds to wait for a round's answers")
+    output: str = Field("runs/latest", min_length=1, description="folder of the run's results")
+    data: DataSettings = DataSettings()
+    synthetic: SyntheticSettings = SyntheticSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    clients: dict[str, dict[str, bool | int | float | str]] = Field(
+        default_factory=dict, description="by client name: learning settings that differ"
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if isinstance(self.n_global, int) and self.n_global < 0:
+            raise ValueError(f'n_global = {self.n_global}: must be 0 or more, or "auto"')
+        if self.quorum is not None and self.quorum > self.n_clients:
+            raise ValueError(f"quorum = {self.quorum}: must be at most n_clients = {self.n_clients}")
+        for name in ("", *self.clients):
+            self._check_client(name)
+        return self
+
+    def _check_client(self, name: str) -> None:
+        one, where = self.for_client(name), f" (clients.{name})" if name else ""
+        r = one.n_atoms
+        if r is None and self.data.source == "synthetic":
+            r = self.synthetic.n_features
+        if r is not None and isinstance(self.n_global, int) and self.n_global > r:
+            raise ValueError(f"n_global = {self.n_global}: must be at most n_atoms = {r}{where}")
+        if one.learner == "orthogonal" and self.data.source == "synthetic" and r and r > self.synthetic.n_features:
+            raise ValueError(
+                f"n_atoms = {r}{where}: must be at most synthetic.n_features = {self.synthetic.n_features} for the "
+                "orthogonal learner"
+            )
+        if self.aggregation == "procrustes" and one.learner != "orthogonal":
+            raise ValueError(
+                f'learner = "{one.learner}"{where}: must be "orthogonal" where aggregation = "procrustes", '
+                "which needs every client's polar decomposition"
+            )
+        if self.aggregation in _ORTHONORMAL_AGGREGATIONS and isinstance(self.n_global, int):
+            d = self.synthetic.n_features if self.data.source == "synthetic" else None
+            if d is not None and self.n_global > d:
+                raise ValueError(f'n_global = {self.n_global}: must be at most {d} features for "{self.aggregation}"')
+
+    def for_client(self, name: str, own: Mapping[str, Any] | None = None) -> LearningSettings:
+        """Return how one client learns.
+
+        Parameters
+        ----------
+        name : str
+            Stable client id.
+        own : mapping, optional
+            What the client itself was told; wins over the run's settings.
+        """
+        base = self.model_dump(include=set(LearningSettings.model_fields))
+        return _validated(LearningSettings, {**base, **self.clients.get(name, {}), **(own or {})}, f"clients.{name}")
+
+    def flat(self) -> dict[str, bool | int | float | str]:
+        """Return the settings that are set, with dotted names, as Flower's run configuration holds them."""
+        return dict(_flatten(self.model_dump(exclude_none=True)))
+
+
+def load_settings(path: str | Path | None = None, overrides: Sequence[str] = ()) -> Settings:
+    """Read settings from TOML and overrides.
+
+    Parameters
+    ----------
+    path : path, optional
+        TOML file; without it the defaults.
+    overrides : sequence of str
+        ``"key=value"``, with dotted keys; values as TOML writes them, quotes around text optional.
+
+    Returns
+    -------
+    Settings
+
+    Raises
+    ------
+    SettingsError
+        One line that names file, key, value and what is allowed.
+    """
+    values: dict[str, Any] = {}
+    if path is not None:
+        try:
+            values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise SettingsError(f"cannot read the configuration {path}: {error.strerror}") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise SettingsError(f"{path} is not valid TOML: {error}") from None
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals or not key.strip():
+            raise SettingsError(f'"{override}" is not an override: write key=value, for example n_global=3')
+        _set(values, key.strip(), _value(text.strip()))
+    return _validated(Settings, values, str(path) if path else "")
+
+
+def settings_from_flat(flat: Mapping[str, Any]) -> Settings:
+    """Build settings from dotted names, such as Flower's run configuration."""
+    values: dict[str, Any] = {}
+    for key, value in flat.items():
+        _set(values, key, value)
+    return _validated(Settings, values, "")
+
+
+def settings_from_values(values: Mapping[str, Any]) -> Settings:
+    """Validate nested values, such as a parsed TOML file."""
+    return _validated(Settings, values, "")
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _set(values: dict[str, Any], key: str, value: Any) -> None:
+    *tables, last = key.split(".")
+    if tables and tables[0] == "clients":  # names of clients may hold dots
+        tables, last = ["clients", ".".join(tables[1:])], last
+    for table in tables:
+        values = values.setdefault(table, {})
+        if not isinstance(values, dict):
+            raise SettingsError(f"{key}: {table} is not a table")
+    values[last] = value
+
+
+def _flatten(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, bool | int | float | str]]:
+    out: list[tuple[str, bool | int | float | str]] = []
+    for key, value in values.items():
+        if isinstance(value, dict):
+            out += _flatten(value, f"{prefix}{key}.")
+        else:
+            out.append((f"{prefix}{key}", value))
+    return out
+
+
+def _validated(model: type[_T], values: Mapping[str, Any], where: str) -> _T:
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        line = _one_line(model, error.errors(include_url=False))
+        raise SettingsError(f"{where}: {line}" if where else line) from None
+
+
+def _one_line(model: type[BaseModel], errors: Sequence[Any]) -> str:
+    """Say the first of pydantic's errors in one line, and how many other settings are wrong."""
+    first = errors[0]
+    path, field, known = _locate(model, first["loc"])
+    name = ".".join(path)
+    wrong = len({_locate(model, e["loc"])[0] for e in errors})
+    more = f" (and {wrong - 1} more)" if wrong > 1 else ""
+    if first["type"] == "value_error":
+        text = first["msg"].removeprefix("Value error, ")
+        return (f"{name}: {text}" if name else text) + more
+    if first["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(path[-1], known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+        return f"{name} = {first['input']!r}: unknown setting; {hint}{more}"
+    return f"{name} = {first['input']!r}: must be {_allowed(field, first['msg'])}{more}"
+
+
+def _locate(model: type[BaseModel], loc: Sequence[int | str]) -> tuple[tuple[str, ...], FieldInfo | None, list[str]]:
+    """Follow an error's place through the tables; what lies beyond a field (the branch of a union) is dropped."""
+    path: list[str] = []
+    for part in map(str, loc):
+        path.append(part)
+        field = model.model_fields.get(part)
+        table = field.annotation if field else None
+        if not (isinstance(table, type) and issubclass(table, BaseModel)):
+            return tuple(path), field, list(model.model_fields)
+        model = table
+    return tuple(path), None, list(model.model_fields)
+
+
+def _allowed(field: FieldInfo | None, message: str) -> str:
+    kinds = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false"}
+    options = get_args(field.annotation) if field else ()
+    if not field or (options and all(isinstance(o, str) for o in options)):
+        return message.removeprefix("Input should be ")
+    names = [o for o in (options or (field.annotation,)) if o is not type(None)]
+    words = [
+        " or ".join(f'"{c}"' for c in get_args(o)) if get_origin(o) is Literal else kinds.get(o.__name__, o.__name__)
+        for o in names
+    ]
+    signs = (("ge", "at least"), ("gt", "more than"), ("le", "at most"), ("lt", "less than"))
+    bounds = [f"{word} {getattr(m, sign)}" for m in field.metadata for sign, word in signs if hasattr(m, sign)]
+    return ", ".join([" or ".join(words), *bounds])

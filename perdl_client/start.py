@@ -1,0 +1,185 @@
+r"""Starts: a client's first dictionary, from its own samples alone.
+
+``warm-up`` runs the learner from a random dictionary with a threshold that shrinks to its final value (Liang et al.
+2022, algorithm 4), from several random dictionaries, and keeps the one of least objective
+
+.. math:: \lVert Y - DX\rVert_F^2 + \text{penalty} \cdot \lVert X\rVert_0 .
+
+``svd`` takes the left singular vectors, ``random`` a random dictionary as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.coders import Coder, HardThreshold
+from perdl_client.learners import Learner
+
+Floats = NDArray[np.floating]
+
+
+def random_dictionary(rng: np.random.Generator, d: int, r: int, dtype: np.dtype[np.floating]) -> Floats:
+    """Return ``r`` random unit atoms in ``d`` dimensions, orthonormal as long as they fit.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    d, r : int
+    dtype : float type
+
+    Returns
+    -------
+    (d, r) array
+    """
+    G = rng.standard_normal((d, r))
+    D = np.linalg.qr(G).Q if r <= d else G / np.linalg.norm(G, axis=0)
+    return D.astype(dtype)
+
+
+def svd_start(Y: Floats, r: int) -> Floats:
+    """Return the ``r`` leading left singular vectors of the samples.
+
+    Parameters
+    ----------
+    Y : (d, n) array
+    r : int
+        ``r <= d``. Beyond the rank of ``Y`` the vectors are LAPACK's and carry nothing of the data.
+
+    Returns
+    -------
+    (d, r) array
+    """
+    return np.linalg.svd(Y, full_matrices=r > min(Y.shape)).U[:, :r]
+
+
+def warm_up(
+    Y: Floats,
+    D: Floats,
+    learner: Learner,
+    coder: Coder,
+    *,
+    n_steps: int,
+    first_threshold: float | None = None,
+    step_size: float = 1.0,
+) -> Floats:
+    """Run a learner from ``D`` while a hard threshold shrinks geometrically to the coder's own.
+
+    Parameters
+    ----------
+    Y : (d, n) array
+    D : (d, r) array
+    learner : Learner
+    coder : Coder
+        Coders without a threshold are used as they are.
+    n_steps : int
+    first_threshold : float, optional
+        Threshold of the first step, in the data's units; default 5 times the coder's.
+    step_size : float
+
+    Returns
+    -------
+    (d, r) array
+    """
+    for t in range(n_steps):
+        D = learner.step(Y, D, _shrunk(coder, first_threshold, t / max(n_steps - 1, 1)), step_size).dictionary
+    return D
+
+
+def best_warm_up(
+    Y: Floats,
+    n_atoms: int,
+    learner: Learner,
+    coder: Coder,
+    rng: np.random.Generator,
+    *,
+    n_restarts: int,
+    n_steps: int,
+    first_threshold: float | None = None,
+    step_size: float = 1.0,
+) -> Floats:
+    """Run :func:`warm_up` from ``n_restarts`` random dictionaries; keep the one of least objective.
+
+    Parameters
+    ----------
+    Y : (d, n) array
+    n_atoms : int
+    learner : Learner
+    coder : Coder
+    rng : numpy.random.Generator
+    n_restarts : int
+        At least 1.
+    n_steps, first_threshold, step_size
+        See :func:`warm_up`.
+
+    Returns
+    -------
+    (d, n_atoms) array
+    """
+    best, least = None, np.inf
+    for _ in range(n_restarts):
+        D = random_dictionary(rng, Y.shape[0], n_atoms, Y.dtype)
+        D = warm_up(Y, D, learner, coder, n_steps=n_steps, first_threshold=first_threshold, step_size=step_size)
+        value = objective(Y, D, coder) if n_restarts > 1 else 0.0
+        if best is None or value < least:
+            best, least = D, value
+    assert best is not None
+    return best
+
+
+def objective(Y: Floats, D: Floats, coder: Coder) -> float:
+    """Return ``||Y - DX||_F^2 + penalty ||X||_0`` with the coder's own codes and penalty.
+
+    Parameters
+    ----------
+    Y : (d, n) array
+    D : (d, r) array
+    coder : Coder
+
+    Returns
+    -------
+    float
+    """
+    X = coder(Y, D)
+    return float(np.linalg.norm(Y - D @ X) ** 2 + coder.penalty * np.count_nonzero(X))
+
+
+def usage(X: Floats) -> Floats:
+    """Energy of every atom's code row: how much of the data it carries.
+
+    Parameters
+    ----------
+    X : (r, n) array
+
+    Returns
+    -------
+    (r,) array
+    """
+    energies: Floats = (X * X).sum(axis=1)
+    return energies
+
+
+def used_atoms(energies: Floats, min_usage: float) -> NDArray[np.intp]:
+    """Indices of the atoms that carry at least ``min_usage`` of what the most used one carries.
+
+    Parameters
+    ----------
+    energies : (r,) array
+        See :func:`usage`.
+    min_usage : float
+        0 keeps every atom that is used at all.
+
+    Returns
+    -------
+    (m,) int array, ascending
+    """
+    return np.flatnonzero((energies > 0) & (energies >= min_usage * energies.max(initial=0)))
+
+
+def _shrunk(coder: Coder, first: float | None, done: float) -> Coder:
+    if not isinstance(coder, HardThreshold) or coder.threshold == 0:
+        return coder
+    ratio = 5.0 if first is None else first / coder.threshold
+    return replace(coder, threshold=coder.threshold * max(ratio, 1.0) ** (1 - done))
