@@ -18,6 +18,7 @@ finish         ``global_dictionary`` (d, r^g); the same rule           scalars
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -140,15 +141,5 @@ def payload_bytes(content: RecordDict) -> int:
 
 def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
     """Sort key of client ids: numbers inside names count as numbers, so that client-2 comes before client-10."""
-    parts: list[tuple[int, int, str]] = []
-    digits = ""
-    for char in [*name, ""]:
-        if char.isdecimal():
-            digits += char
-            continue
-        if digits:
-            parts.append((0, int(digits), digits))
-            digits = ""
-        if char:
-            parts.append((1, 0, char))
-    return tuple(parts)
+    parts = re.split(r"(\d+)", name)
+    return tuple((0, int(part), part) if part.isdecimal() else (1, 0, part) for part in parts if part)

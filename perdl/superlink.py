@@ -146,10 +146,7 @@ def submit(bundle: Path, address: str, home: Path) -> int:
 def run_status(run_id: int, address: str, home: Path) -> tuple[str, str]:
     """Status of a run, as ``running`` or ``finished:completed``, and Flower's details; a few milliseconds."""
     answer = _control(address, "list-runs", ListRunsRequest(run_id=run_id).SerializeToString())
-    runs = ListRunsResponse.FromString(answer).run_dict
-    if run_id not in runs:
-        raise FederationError(f"the SuperLink on {address} knows no run {run_id}")
-    status = runs[run_id].status
+    status = ListRunsResponse.FromString(answer).run_dict[run_id].status
     return ":".join(part for part in (status.status, status.sub_status) if part), status.details
 
 

@@ -62,7 +62,7 @@ logger = logging.getLogger("perdl.client")
 IDLE_POLL = 0.5  # seconds: each poll costs the server about 10 ms
 RETRY_FIRST, RETRY_MOST = 0.1, 2.0  # seconds between attempts to reach a server
 RUN_CHECK = 5.0  # seconds of silence after which to ask whether the run still goes on
-LAST_WORD = 5.0  # seconds to spend on delivering the last reply: the work is done and kept either way
+LAST_WORD = 5.0  # seconds to spend on delivering the last reply, and on its being read: the work is done either way
 BUSY = {429, 502, 503, 504}  # worth another try; a gateway answers so while its server restarts
 TIMEOUT = httpx.Timeout(30.0, connect=5.0)
 UNAUTHORIZED, FORBIDDEN = 401, 403
@@ -198,6 +198,11 @@ def _answer(link: _Link, app: App, message: Message, context: Context, last: boo
         link.send(reply, seconds)
     except (FederationError, _RefusedError) as error:
         logger.warning("the last reply could not be delivered: %s", error)
+    # The SuperLink throws away what a node has sent, unread, when the node leaves; so leave after the run is over.
+    link.max_wait, until = 0.0, time.monotonic() + LAST_WORD
+    with suppress(FederationError, _RefusedError):
+        while time.monotonic() < until and not link.run_is_over(message.metadata.run_id):
+            link.pause(0.2)
 
 
 class _Link:
@@ -253,11 +258,13 @@ class _Link:
             now = time.monotonic()
             if give_up is None:
                 give_up = now + self.max_wait
+                logger.info("no answer from %s (%s)", self.server, cause)
                 self.tell(f"waiting for {self.server}")
             if now >= give_up:
                 raise FederationError(
                     f"no server at {self.server} for {self.max_wait:g} s ({cause}); check the address, that "
-                    "`perdl server` runs there, and that no firewall stands between, then start this client again"
+                    "`perdl server` runs there, that both sides or neither use TLS, and that no firewall stands "
+                    "between, then start this client again"
                 )
             self.pause(min(wait, give_up - now))
             wait = min(2 * wait, RETRY_MOST)

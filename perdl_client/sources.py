@@ -9,9 +9,12 @@ import csv
 import difflib
 import gzip
 import math
+import mmap
 import os
 import re
+import struct
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -115,7 +118,7 @@ def read_idx(path: str | Path) -> NDArray[Any]:
     if len(raw) != expected:
         raise _error(path, f"holds {len(raw)} bytes, but shape {shape} needs {expected}; copy or download it again")
     with _reading(path, "an IDX file"):  # numpy refuses more than 64 dimensions
-        return np.frombuffer(raw[start:], dtype).reshape(shape)
+        return np.frombuffer(raw, dtype, offset=start).reshape(shape)
 
 
 def _error(path: Path, message: str) -> DataError:
@@ -258,11 +261,45 @@ def _read_mat(path: Path, variable: str | None) -> NDArray[Any]:
             raise _error(path, "is a MATLAB v7.3 (HDF5) file; in MATLAB load it and save(..., '-v7'), or export .npy")
         listing = {name: (shape, kind) for name, shape, kind in scipy.io.whosmat(path, appendmat=False)}
         name = _choose(path, listing, variable)
-        if listing[name][1] == "sparse":
-            raise _error(path, f"array {name!r} is sparse; save it as full({name})")
+        kind = listing[name][1]
+        if not _NUMERIC_TYPE.fullmatch(kind):
+            cure = f"save full({name})" if kind == "sparse" else "save the samples as a matrix of numbers"
+            raise _error(path, f"array {name!r} is of type {kind}; {cure}")
+        if scipy.io.matlab.matfile_version(path, appendmat=False)[0] == 1:
+            _require_sound_mat(path, name)
         table = scipy.io.loadmat(path, appendmat=False, variable_names=[name])[name]
         _require_matrix(path, table.shape, table.dtype, name)
         return np.asarray(table)
+
+
+def _require_sound_mat(path: Path, name: str) -> None:
+    """Raise unless the head of array ``name`` in a v5 file is sound: on a wrong type code scipy kills the process."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as raw:
+        pair = struct.Struct("<II" if raw[126:128] == b"IM" else ">II")
+        end = 128
+        while True:
+            start = end + 8
+            kind, size = pair.unpack_from(raw, end)
+            end = start + size
+            head = raw[start : min(end, start + (1 << 16))]
+            if kind == 15:  # compressed
+                head = zlib.decompressobj().decompress(head, 1 << 12)[8:]
+            flags, part = pair.unpack_from(head, 8)[0], 16
+            if not 6 <= flags & 0xFF <= 15:  # not numbers
+                continue
+            for _ in ("dimensions", "name"):
+                code, size = pair.unpack_from(head, part)
+                text = head[part + 8 : part + 8 + size]
+                if code >> 16:  # small elements keep size and content in the tag
+                    text, size = head[part + 4 : part + 4 + (code >> 16)], 0
+                part += 8 + size + -size % 8
+            if text.decode("latin-1") == name:
+                break
+    if flags & 0x800:
+        _require_matrix(path, (), np.dtype(complex), name)
+    code = pair.unpack_from(head, part)[0]
+    if (code & 0xFFFF if code >> 16 else code) not in (1, 2, 3, 4, 5, 6, 7, 9, 12, 13):
+        raise ValueError("unknown type of numbers")
 
 
 def _choose(path: Path, listing: Mapping[str, tuple[tuple[int, ...], str]], variable: str | None) -> str:

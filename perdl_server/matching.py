@@ -94,11 +94,11 @@ def global_matching(
 def suggest_n_global(dictionaries: Sequence[Floats]) -> tuple[int, Floats]:
     r"""Guess how many atoms are shared, from the jump in path lengths.
 
-    Finds every path, takes the mean edge of each, and returns the place of the largest jump in
+    Finds every path, takes the mean edge :math:`\ell_j` of each, and returns the place of the largest jump in
 
-    .. math:: 0, \ell_1, \dots, \ell_{r}, \sqrt 2,
+    .. math:: 0, \min(\ell_1, \ell_0), \dots, \min(\ell_r, \ell_0), \ell_0
 
-    the last being the distance of orthogonal atoms.
+    where :math:`\ell_0` is what the best path through unrelated atoms costs, for dictionaries of these sizes.
 
     Parameters
     ----------
@@ -112,12 +112,24 @@ def suggest_n_global(dictionaries: Sequence[Floats]) -> tuple[int, Floats]:
         All path lengths.
     """
     _check(dictionaries, 0, None)
-    smallest = min(D.shape[1] for D in dictionaries)
-    _, lengths = _shortest_paths(dictionaries, smallest)
-    if len(dictionaries) == 1:
-        return smallest, lengths
-    edges = np.concatenate([[0.0], lengths / (len(dictionaries) - 1), [np.sqrt(2.0)]])
-    return int(np.diff(edges).argmax()), lengths
+    sizes = [D.shape[1] for D in dictionaries]
+    _, lengths = _shortest_paths(dictionaries, min(sizes))
+    if len(sizes) == 1 or min(sizes) == 0:
+        return min(sizes), lengths
+    unrelated = _unrelated_edge(len(dictionaries[0]), sizes)
+    edges = np.minimum(lengths / (len(sizes) - 1), unrelated)
+    return int(np.diff(edges, prepend=0.0, append=unrelated).argmax()), lengths
+
+
+def _unrelated_edge(d: int, sizes: Sequence[int], n_draws: int = 5, n_layers: int = 10) -> float:
+    """Mean edge of the best path through random unit atoms; a few layers tell, however many clients there are."""
+    rng = np.random.default_rng(0)
+    edges = []
+    for _ in range(n_draws):
+        layers = [G / np.linalg.norm(G, axis=0) for r in sizes[:n_layers] if (G := rng.standard_normal((d, r))).size]
+        _, lengths = _shortest_paths(layers, 1)
+        edges.append(lengths[0] / (len(layers) - 1))
+    return float(np.mean(edges))
 
 
 def _shortest_paths(dictionaries: Sequence[Floats], n_paths: int) -> tuple[Ints, Floats]:

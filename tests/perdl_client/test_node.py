@@ -1,16 +1,25 @@
 """Our node runner against a real SuperLink, and the internals of Flower on which it stands."""
 
+import contextlib
+import datetime
+import http.server
 import importlib
 import inspect
+import ipaddress
 import json
 import os
 import socket
+import ssl
 import sys
 import textwrap
 import threading
 import time
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from common.errors import DataError, FederationError
@@ -78,7 +87,7 @@ def wait_for(condition, seconds=30.0):
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until, "it did not happen in time"
-        time.sleep(0.05)
+        time.sleep(0.1)
 
 
 class NodeThread(threading.Thread):
@@ -172,7 +181,8 @@ def test_the_servers_code_is_neither_fetched_nor_run(finished_run):
     marker = finished_run["folder"] / "marker"  # `flwr run` may import what it sends, in its own process
     assert not marker.exists() or str(os.getpid()) not in marker.read_text().split()
     assert "perdl_hostile_client" not in sys.modules
-    assert "/v1/fleet/push-messages" in finished_run["log"]
+    assert list((finished_run["folder"] / "home").rglob("perdl_hostile_client.py")), "the server had it to send"
+    assert "Fleet.PushMessages" in finished_run["log"]
     assert "GetFab" not in finished_run["log"]
     assert "get-fab" not in finished_run["log"]
 
@@ -199,23 +209,55 @@ def test_an_address_that_is_none_is_refused(address):
         run_node(address, client_app, {})
 
 
+@contextlib.contextmanager
+def stranger(tls: ssl.SSLContext | None = None):
+    """A server that is not Flower's: it answers 404 to everything."""
+
+    class Answer(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_error(404)
+
+        def log_message(self, *args):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Answer) as server:
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def certificate(folder, name) -> bytes:
+    """Write a self-signed certificate and its key to ``folder / name``; return the certificate."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    who = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    now, day = datetime.datetime.now(datetime.UTC), datetime.timedelta(days=1)
+    builder = x509.CertificateBuilder(who, who, key.public_key(), x509.random_serial_number())
+    builder = builder.not_valid_before(now - day).not_valid_after(now + day)
+    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    pem = builder.add_extension(names, critical=False).sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+    (folder / name).write_bytes(pem + key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return pem
+
+
 def test_a_stranger_on_the_port_is_an_error_at_once():
-    with socket.create_server(("127.0.0.1", 0)) as stranger:
+    with stranger() as address, pytest.raises(FederationError, match=r"does not admit this client .*404"):
+        run_node(address, client_app, {}, max_wait=5)
 
-        def answer():
-            while True:
-                try:
-                    peer, _ = stranger.accept()
-                except OSError:
-                    return
-                with peer:
-                    peer.recv(65536)
-                    peer.sendall(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
 
-        threading.Thread(target=answer, daemon=True).start()
+def test_tls_trusts_the_given_authority_and_no_other(tmp_path):
+    right, wrong = certificate(tmp_path, "right"), certificate(tmp_path, "wrong")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(tmp_path / "right")
+    with stranger(tls) as address:
         with pytest.raises(FederationError, match=r"does not admit this client .*404"):
-            run_node(f"127.0.0.1:{stranger.getsockname()[1]}", client_app, {}, max_wait=5)
-        stranger.shutdown(socket.SHUT_RDWR)
+            run_node(address, client_app, {}, max_wait=5, root_certificates=right)
+        with pytest.raises(FederationError, match=r"no trusted connection .*CERTIFICATE_VERIFY_FAILED"):
+            run_node(address, client_app, {}, max_wait=5, root_certificates=wrong)
+    with pytest.raises(FederationError, match="cannot be read as PEM"):
+        run_node(address, client_app, {}, root_certificates=b"not a certificate")
 
 
 TEXTS = ["", "plain", "O'Brien \"Bob\"", "C:\\data\\new", "a=b c=d.toml", "tab\tline\nbell\x07del\x7f", "größe 🎻"]

@@ -1,0 +1,156 @@
+"""The default engine: ServerApp, strategy and ClientApp in this process, over a Flower grid that is a dictionary."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+from uuid import uuid4
+
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.common.constant import ErrorCode
+from flwr.serverapp import Grid, ServerApp
+from flwr.supercore.run import Run
+from flwr.supercore.task_identity import TaskIdentity
+
+from common.settings import Settings
+from common.threads import one_blas_thread
+from perdl_client.data import SIMULATION
+
+SERVER_NODE = 1
+_FIRST_CLIENT = 1000
+
+
+class InProcessGrid(Grid):
+    """A Flower grid that answers each message by calling the ClientApp at once.
+
+    Parameters
+    ----------
+    client_app : ClientApp
+    node_configs : sequence of dict
+        One for each client.
+    record : callable, optional
+        Gets every message that is sent, questions and answers.
+    workers : int
+        Clients that compute at the same time. Numbers do not depend on it.
+    """
+
+    def __init__(
+        self,
+        client_app: ClientApp,
+        node_configs: Sequence[dict[str, Any]],
+        record: Callable[[Message], object] | None = None,
+        workers: int = 1,
+    ) -> None:
+        self._app = client_app
+        self._record = record or (lambda message: None)
+        self._answers: dict[str, Message] = {}
+        self._pool = ThreadPoolExecutor(workers) if workers > 1 else None
+        self.run_id = secrets.randbits(62)
+        self._contexts = {
+            _FIRST_CLIENT + i: Context(
+                run_id=self.run_id, node_id=_FIRST_CLIENT + i, node_config=config, state=RecordDict(), run_config={}
+            )
+            for i, config in enumerate(node_configs)
+        }
+        # Flower's Message reads who is sending from here.
+        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = self.run_id, SERVER_NODE, 1
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Return the clients' node ids."""
+        return list(self._contexts)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Answer every message; return ids under which the answers can be pulled."""
+        questions = list(messages)
+        run = self._pool.map if self._pool else map
+        answers = list(run(self._answer, questions))
+        ids = []
+        for question, answer in zip(questions, answers, strict=True):
+            self._record(question)
+            self._record(answer)
+            ids.append(question.metadata.message_id)
+            self._answers[question.metadata.message_id] = answer
+        return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Return the answers to these messages, once."""
+        return [self._answers.pop(i) for i in list(message_ids) if i in self._answers]
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        """Push and pull."""
+        return self.pull_messages(self.push_messages(messages))
+
+    def _answer(self, message: Message) -> Message:
+        message.metadata.__dict__["_message_id"] = str(uuid4())
+        try:
+            answer = self._app(message, self._contexts[message.metadata.dst_node_id])
+        except Exception as error:  # what a SuperNode reports
+            reason = f"{type(error).__name__}: {error}"
+            answer = Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+        answer.metadata.__dict__["_message_id"] = str(uuid4())
+        return answer
+
+    def set_run(self, run: Run) -> None:
+        """Do nothing: there is one run."""
+
+    @property
+    def run(self) -> Run:
+        """Return the run."""
+        return Run.create_empty(self.run_id)
+
+    def create_message(
+        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
+    ) -> Message:
+        """Return a new message."""
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+
+def run_in_process(
+    server_app: ServerApp,
+    client_app: ClientApp,
+    settings: Settings,
+    *,
+    record: Callable[[Message], object] | None = None,
+    workers: int | None = None,
+    node_configs: Sequence[dict[str, Any]] | None = None,
+) -> None:
+    """Run a federation in this process.
+
+    Parameters
+    ----------
+    server_app, client_app
+    settings : Settings
+    record : callable, optional
+        Gets every message.
+    workers : int, optional
+        Clients at the same time; default one per core.
+    node_configs : sequence of dict, optional
+        Default: ``n_clients`` clients, numbered.
+    """
+    n = settings.n_clients
+    configs = node_configs or [{"partition-id": i, "num-partitions": n} for i in range(n)]
+    with simulation(), one_blas_thread():
+        grid = InProcessGrid(client_app, configs, record, min(workers or os.cpu_count() or 1, n))
+        context = Context(
+            run_id=grid.run_id, node_id=SERVER_NODE, node_config={}, state=RecordDict(), run_config=settings.flat()
+        )
+        server_app(grid, context)
+
+
+@contextmanager
+def simulation() -> Iterator[None]:
+    """Tell clients in this process and its children that server and clients are one user."""
+    before = os.environ.get(SIMULATION)
+    os.environ[SIMULATION] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[SIMULATION]
+        else:
+            os.environ[SIMULATION] = before

@@ -1,0 +1,202 @@
+"""The ClientApp: three messages, each one step of PerMA on private data.
+
+What leaves is what ``common.protocol`` lists; samples, codes and local atoms are in no reply.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+
+import numpy as np
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.common.constant import ErrorCode
+from numpy.typing import NDArray
+
+from common.dictionaries import dictionary_distance
+from common.errors import PerdlError, SettingsError
+from common.protocol import FINISH, INITIALISE, UPDATE, Payload, ProtocolError, Scalar, pack, unpack
+from common.settings import LearningSettings, Settings, settings_from_values
+from common.streams import stream
+from common.threads import one_blas_thread
+from perdl_client.data import Identity, load_data, truth
+from perdl_client.learners import LEARNERS
+from perdl_client.local_update import local_update, refine_local_dictionary, relative_error, retract
+from perdl_client.start import best_warm_up, random_dictionary, svd_start, usage, used_atoms, warm_up
+from perdl_client.state import ClientState, load_state, save_model, save_state
+
+Floats = NDArray[np.floating]
+_log = logging.getLogger("perdl.client")
+
+app = ClientApp()
+
+_samples: dict[tuple[int, str], Floats] = {}
+"""Samples of the run in progress, so that a warm process reads its file once."""
+
+
+@app.train(INITIALISE.partition(".")[2])
+def on_initialise(message: Message, context: Context) -> Message:
+    """Answer with the used atoms of D_i^(0) and their usage."""
+    return _answer(_initialise, message, context)
+
+
+@app.train(UPDATE.partition(".")[2])
+def on_update(message: Message, context: Context) -> Message:
+    """Answer with this client's global atoms after one local update."""
+    return _answer(_update, message, context)
+
+
+@app.train(FINISH.partition(".")[2])
+def on_finish(message: Message, context: Context) -> Message:
+    """Write this client's own model and answer with scalars."""
+    return _answer(_finish, message, context)
+
+
+def _answer(handle: Callable[[Payload, Context], RecordDict], message: Message, context: Context) -> Message:
+    """Run a handler; of an unforeseen exception only the type is told, since its text might hold data."""
+    try:
+        with one_blas_thread():
+            return Message(handle(unpack(message.content), context), reply_to=message)
+    except PerdlError as error:
+        reason = str(error)
+    except Exception as error:
+        _log.exception("unforeseen failure")
+        reason = f"{type(error).__name__} (details are in the client's own log)"
+    return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+
+
+def _initialise(payload: Payload, context: Context) -> RecordDict:
+    text = payload.scalar("settings", str)
+    settings = settings_from_values(json.loads(text))
+    identity = Identity.of(context.node_config)
+    learning = identity.learning(settings)
+    Y = _data(identity, settings, context.run_id)
+    r = _check_atoms(learning, settings, Y.shape[0], identity.name)
+    D = _start(Y, r, learning, settings.seed, identity.name)
+    X = learning.make_coder(_rms(Y))(Y, D)
+    energies = usage(X)
+    used = used_atoms(energies, learning.min_usage)
+    if isinstance(settings.n_global, int) and len(used) < settings.n_global:
+        raise SettingsError(
+            f"{identity.name} uses {len(used)} of its {r} atoms ({Y.shape[1]} samples), fewer than n_global = "
+            f"{settings.n_global}: lower n_global or min_usage, or give this client more samples"
+        )
+    save_state(ClientState(text, 0, D, used), context, identity.state_folder())
+    scalars: dict[str, Scalar] = {
+        "client": identity.name,
+        "n_features": Y.shape[0],
+        "n_samples": Y.shape[1],
+        "n_atoms": r,
+        "start_error": relative_error(Y, D, X),
+    }
+    return pack({"dictionary": D[:, used], "usage": energies[used]}, **scalars)
+
+
+def _update(payload: Payload, context: Context) -> RecordDict:
+    identity = Identity.of(context.node_config)
+    state, settings, learning, D_g, D_l = _resume(payload, context, identity)
+    step = payload.scalar("round", int)
+    if step <= state.step:
+        raise ProtocolError(f"{identity.name} has answered round {state.step} already, and was asked for round {step}")
+    Y = _data(identity, settings, context.run_id)
+    coder, learner = learning.make_coder(_rms(Y)), LEARNERS[learning.learner]
+    D_l = refine_local_dictionary(Y, D_g, D_l, learner, coder, learning.refine_steps, learning.step_size)
+    new = local_update(Y, D_g, D_l, learner, coder, learning.step_size)
+    contribution = new.stretched if settings.aggregation == "procrustes" else new.global_dictionary
+    arrays = {"contribution": contribution}
+    if settings.aggregation == "energy":
+        arrays["energies"] = new.energies
+    if not all(np.isfinite(a).all() for a in (new.local_dictionary, *arrays.values())):
+        raise PerdlError(f"{identity.name}: the update is not finite; lower step_size or rescale the data")
+    save_state(ClientState(state.settings, step, new.local_dictionary), context, identity.state_folder())
+    scalars: dict[str, Scalar] = {
+        "round": step,
+        "error_before_update": new.error,
+        "nonzeros": new.nonzeros,
+        "reassigned": new.reassigned,
+    }
+    return pack(arrays, client=identity.name, **scalars)
+
+
+def _finish(payload: Payload, context: Context) -> RecordDict:
+    identity = Identity.of(context.node_config)
+    state, settings, learning, D_g, D_l = _resume(payload, context, identity)
+    Y = _data(identity, settings, context.run_id)
+    D = np.hstack([D_g, D_l])
+    scalars: dict[str, Scalar] = {"error": relative_error(Y, D, learning.make_coder(_rms(Y))(Y, D))}
+    known = truth(identity, settings)
+    if known is not None and known.local_dictionary.shape == D_l.shape:
+        scalars["local_distance"] = dictionary_distance(D_l, known.local_dictionary)
+    save_model(identity.folder(settings), D_g, D_l)
+    save_state(ClientState(state.settings, state.step, D_l), context, identity.state_folder())
+    _samples.pop((context.run_id, identity.name), None)
+    return pack(client=identity.name, **scalars)
+
+
+def _resume(
+    payload: Payload, context: Context, identity: Identity
+) -> tuple[ClientState, Settings, LearningSettings, Floats, Floats]:
+    """Return state, settings, and the dictionary with which a message begins: received D^g, own D^l off it."""
+    state = load_state(context, identity.state_folder())
+    settings = settings_from_values(json.loads(state.settings))
+    learning = identity.learning(settings)
+    D_l = state.local_dictionary
+    D_g = payload.array("global_dictionary", (D_l.shape[0], -1)).astype(D_l.dtype, copy=False)
+    if "indices" in payload.arrays and len(state.used):
+        indices = payload.array("indices", (D_g.shape[1],), "i")
+        if len(np.unique(indices)) < len(indices) or not np.isin(indices, np.arange(len(state.used))).all():
+            raise ProtocolError(f"{identity.name} was sent indices that are not its own")
+        # The server counts the atoms that it was sent; an answer that got lost leaves them split already.
+        D_l = D_l[:, np.setdiff1d(np.arange(D_l.shape[1]), state.used[indices])]
+    if LEARNERS[learning.learner].orthonormal:
+        D_l = retract(D_g, D_l)
+    return state, settings, learning, D_g, D_l
+
+
+def _start(Y: Floats, r: int, learning: LearningSettings, seed: int, name: str) -> Floats:
+    rng = stream(seed, name, "start")
+    rms = _rms(Y)
+    coder, learner = learning.make_coder(rms), LEARNERS[learning.learner]
+    if learning.start == "random":
+        return random_dictionary(rng, Y.shape[0], r, Y.dtype)
+    first = learning.warmup_threshold * learning.threshold_scale(rms)
+    if learning.start == "svd":
+        D = svd_start(Y, r)
+        return warm_up(
+            Y, D, learner, coder, n_steps=learning.warmup_steps, first_threshold=first, step_size=learning.step_size
+        )
+    return best_warm_up(
+        Y,
+        r,
+        learner,
+        coder,
+        rng,
+        n_restarts=learning.n_restarts,
+        n_steps=learning.warmup_steps,
+        first_threshold=first,
+        step_size=learning.step_size,
+    )
+
+
+def _check_atoms(learning: LearningSettings, settings: Settings, d: int, name: str) -> int:
+    """Return r_i after checking what only the data can tell."""
+    r = learning.n_atoms or d
+    if r > d and (LEARNERS[learning.learner].orthonormal or learning.start == "svd"):
+        what = f'the {learning.learner} learner' if LEARNERS[learning.learner].orthonormal else 'start = "svd"'
+        raise SettingsError(f"n_atoms = {r}: must be at most the {d} features of {name} for {what}")
+    if learning.coder != "hard-threshold" and learning.n_nonzero > r:
+        raise SettingsError(f"n_nonzero = {learning.n_nonzero}: must be at most n_atoms = {r} of {name}")
+    return r
+
+
+def _data(identity: Identity, settings: Settings, run_id: int) -> Floats:
+    key = (run_id, identity.name)
+    if key not in _samples:
+        _samples[key] = load_data(identity, settings)
+    return _samples[key]
+
+
+def _rms(Y: Floats) -> float:
+    return float(np.sqrt(np.mean(np.square(Y, dtype=np.float64))))

@@ -1,0 +1,170 @@
+"""Which samples are this client's, and what is known of their truth."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.errors import DataError
+from common.protocol import natural_key
+from common.settings import LearningSettings, Settings
+from common.synthetic import ClientTruth, generate
+
+Floats = NDArray[np.floating]
+
+SIMULATION = "PERDL_SIMULATION"
+"""Environment variable that a simulation sets: server and clients are one user on one machine, so paths that the
+settings name may be read and written by clients. A deployed client takes no path from the server."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who this client is.
+
+    Attributes
+    ----------
+    name : str
+        Stable id; sorts the clients, seeds their random streams.
+    partition : int
+        Its number in a simulation or an experiment's partition, from 0.
+    node_config : mapping
+        What this node was told at its own start.
+    """
+
+    name: str
+    partition: int
+    node_config: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, node_config: Mapping[str, Any]) -> Identity:
+        """Read the identity from Flower's node configuration; ``client-1`` is partition 0."""
+        partition = int(node_config.get("partition-id", 0))
+        return cls(str(node_config.get("name", f"client-{partition + 1}")), partition, node_config)
+
+    def learning(self, settings: Settings) -> LearningSettings:
+        """How this client learns: the run's settings, then its table in them, then its own."""
+        own = {key: value for key, value in self.node_config.items() if key in LearningSettings.model_fields}
+        return settings.for_client(self.name, own)
+
+    def folder(self, settings: Settings) -> Path:
+        """Where this client's own model goes."""
+        return self.state_folder() or Path(settings.output) / "clients" / self._file_name
+
+    def state_folder(self) -> Path | None:
+        """Where a client keeps what it needs after a restart; none in a simulation, whose clients end with the run."""
+        if _is_simulation():
+            return None
+        return Path(str(self.node_config.get("folder", Path("perdl-clients") / self._file_name)))
+
+    @property
+    def _file_name(self) -> str:
+        return self.name.replace(os.sep, "_")
+
+
+def load_data(identity: Identity, settings: Settings) -> Floats:
+    """Return this client's samples, finite and in the run's float type.
+
+    Parameters
+    ----------
+    identity : Identity
+    settings : Settings
+
+    Returns
+    -------
+    (d, n) array
+        Columns are samples.
+
+    Raises
+    ------
+    DataError
+        One line that names the file and the cure.
+    """
+    Y = _load(identity, settings).astype(settings.dtype, copy=False)
+    if Y.size == 0:
+        raise DataError(f"{identity.name} has no data: {Y.shape[1]} samples of {Y.shape[0]} features")
+    return Y
+
+
+def truth(identity: Identity, settings: Settings) -> ClientTruth | None:
+    """Return what the data were made of, where they are synthetic."""
+    if "data" in identity.node_config or settings.data.source != "synthetic":
+        return None
+    s = settings.synthetic
+    weak = identity.partition < s.weak_clients
+    return generate(
+        settings.seed,
+        identity.name,
+        n_features=s.n_features,
+        n_global=s.n_global,
+        n_local=s.n_local,
+        n_samples=s.weak_samples if weak else settings.data.n_samples or 200,
+        sparsity=s.sparsity,
+        amplitude=s.amplitude,
+        noise=s.noise,
+    )
+
+
+def _load(identity: Identity, settings: Settings) -> Floats:
+    # Imported when needed: a synthetic client reads no files, and starts for one message.
+    from perdl_client.sources import load_samples
+
+    data, own = settings.data, identity.node_config
+    if "data" in own:
+        return load_samples(
+            str(own["data"]),
+            samples_in=own.get("samples-in", "rows"),
+            variable=own.get("variable") or None,
+        )
+    known = truth(identity, settings)
+    if known is not None:
+        return known.data
+    if not _is_simulation():
+        raise DataError(
+            f"{identity.name} was given no data: start it with --data FILE (a client reads no path that the server names)"
+        )
+    if data.source == "mnist":
+        from perdl_client.mnist import label_partition, load_mnist
+
+        images, labels = load_mnist(data.path, "train")
+        chosen = label_partition(
+            labels,
+            identity.partition,
+            settings.n_clients,
+            n_samples=data.n_samples or 500,
+            majority=data.majority,
+            seed=settings.seed,
+        )
+        return np.ascontiguousarray(images[chosen].T)
+    files = client_files(settings)
+    return load_samples(files[identity.partition], samples_in=data.samples_in, variable=data.variable)
+
+
+def client_files(settings: Settings) -> list[Path]:
+    """Return one file for each client of ``data.source = "files"``, in natural order.
+
+    Raises
+    ------
+    DataError
+        If ``data.path`` is missing or does not hold as many files as there are clients.
+    """
+    path = settings.data.path
+    if not path:
+        raise DataError('data.path is not set: with data.source = "files" it names a folder or a glob, a file a client')
+    found = [Path(p) for p in glob.glob(path)]
+    if len(found) == 1 and found[0].is_dir():
+        found = [p for p in found[0].iterdir() if not p.name.startswith(".")]
+    found.sort(key=lambda p: natural_key(p.name))
+    if len(found) != settings.n_clients:
+        raise DataError(f"data.path = {path!r} has {len(found)} files, n_clients is {settings.n_clients}: set them equal")
+    return found
+
+
+def _is_simulation() -> bool:
+    return bool(os.environ.get(SIMULATION))

@@ -1,0 +1,111 @@
+"""The run's folder: what the server writes while a run goes on and when it ends."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from platform import python_version
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.errors import PerdlError
+from common.files import write_json, write_npz
+from common.protocol import PROTOCOL
+from common.settings import Settings
+
+Floats = NDArray[np.floating]
+
+
+class RunFolder:
+    """Writes ``metrics.jsonl``, ``rounds.jsonl``, ``global_dictionary.npz`` and ``summary.json``.
+
+    Parameters
+    ----------
+    path : Path
+        Made if it is not there; what a former run left in these files is removed.
+
+    Raises
+    ------
+    PerdlError
+        If the folder cannot be written.
+
+    Notes
+    -----
+    ``metrics.jsonl`` has one row per round and client, ``rounds.jsonl`` one per round.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._saved_at = 0.0
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            for name in ("metrics.jsonl", "rounds.jsonl"):
+                (path / name).write_text("")
+            for name in ("summary.json", "global_dictionary.npz"):
+                (path / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise PerdlError(f"cannot write results to {path}: {error.strerror}; choose another --output") from None
+
+    def add_round(self, row: Mapping[str, Any], clients: list[dict[str, Any]]) -> None:
+        """Append one round: a row of its own and one for each client."""
+        self._append("metrics.jsonl", clients)
+        self._append("rounds.jsonl", [dict(row)])
+
+    def save_dictionary(self, dictionary: Floats, consensus: Floats, *, every: float = 0.0) -> None:
+        """Write D^g (d, r^g) and its consensus (r^g,), at most once in ``every`` seconds."""
+        if every and time.monotonic() - self._saved_at < every:
+            return
+        write_npz(self.path / "global_dictionary.npz", dictionary=dictionary, consensus=consensus)
+        self._saved_at = time.monotonic()
+
+    def save_summary(self, summary: Mapping[str, Any]) -> None:
+        """Write ``summary.json``, the last file of a run: where it is, the run has ended."""
+        write_json(self.path / "summary.json", _plain(summary))
+
+    def _append(self, name: str, rows: list[dict[str, Any]]) -> None:
+        with (self.path / name).open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(_plain(row)) + "\n" for row in rows)
+
+
+def describe(settings: Settings) -> dict[str, Any]:
+    """Return what a summary says of a run before it began: ``settings`` and ``versions``."""
+    packages = ("perdl", "flwr", "numpy", "scipy")
+    versions: dict[str, Any] = {name: _version(name) for name in packages}
+    return {
+        "settings": settings.model_dump(exclude_none=True),
+        "versions": {**versions, "python": python_version(), "protocol": PROTOCOL},
+    }
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    """Return ``min``, ``median`` and ``max``; empty for no values."""
+    if not values:
+        return {}
+    return {"min": min(values), "median": float(np.median(values)), "max": max(values)}
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _plain(value: Any) -> Any:
+    """Turn NumPy's types into Python's; what JSON cannot say (NaN, infinity) becomes null."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist())
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value
