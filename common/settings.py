@@ -207,12 +207,29 @@ def load_settings(path: str | Path | None = None, overrides: Sequence[str] = ())
             raise SettingsError(f"cannot read the configuration {path}: {error.strerror}") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise SettingsError(f"{path} is not valid TOML: {error}") from None
-    for override in overrides:
-        key, equals, text = override.partition("=")
-        if not equals or not key.strip():
-            raise SettingsError(f'"{override}" is not an override: write key=value, for example n_global=3')
-        _set(values, key.strip(), _value(text.strip()))
+    for key, value in map(_parse_override, overrides):
+        _set(values, key, value)
     return _validated(Settings, values, str(path) if path else "")
+
+
+def learning_overrides(overrides: Sequence[str]) -> dict[str, bool | int | float | str]:
+    """Read a client's own ``key=value`` settings; only those of :class:`LearningSettings` are a client's own.
+
+    Raises
+    ------
+    SettingsError
+        One line that names key, value and what is allowed.
+    """
+    values = dict(map(_parse_override, overrides))
+    _validated(LearningSettings, values, "")
+    return values
+
+
+def _parse_override(override: str) -> tuple[str, Any]:
+    key, equals, text = override.partition("=")
+    if not equals or not key.strip():
+        raise SettingsError(f'"{override}" is not an override: write key=value, for example n_global=3')
+    return key.strip(), _value(text.strip())
 
 
 def settings_from_flat(flat: Mapping[str, Any]) -> Settings:

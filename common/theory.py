@@ -43,7 +43,7 @@ def identifiability(local_dictionaries: Sequence[Floats]) -> tuple[float, float]
     """
     if any(D.shape[1] == 0 for D in local_dictionaries):
         return np.inf, np.inf
-    U = [np.asarray(D, dtype=np.float64) for D in local_dictionaries]
+    U: list[Floats] = [np.asarray(D, dtype=np.float64) for D in local_dictionaries]
     lower = max(_half_angle_bound(U, i) for i in range(len(U)))
     upper = min(_search(U, v) for D in U for v in D.T)
     return min(lower, upper), upper

@@ -19,12 +19,11 @@ from common.dictionaries import dictionary_distance
 from common.errors import PerdlError, SettingsError
 from common.protocol import FINISH, INITIALISE, UPDATE, Payload, ProtocolError, Scalar, pack, unpack
 from common.settings import LearningSettings, Settings, settings_from_values
-from common.streams import stream
 from common.threads import one_blas_thread
 from perdl_client.data import Identity, load_data, truth
 from perdl_client.learners import LEARNERS
 from perdl_client.local_update import local_update, refine_local_dictionary, relative_error, retract
-from perdl_client.start import best_warm_up, random_dictionary, svd_start, usage, used_atoms, warm_up
+from perdl_client.start import first_dictionary, rms, usage, used_atoms
 from perdl_client.state import ClientState, load_state, save_model, save_state
 
 Floats = NDArray[np.floating]
@@ -73,9 +72,9 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
     identity = Identity.of(context.node_config)
     learning = identity.learning(settings)
     Y = _data(identity, settings, context.run_id)
-    r = _check_atoms(learning, settings, Y.shape[0], identity.name)
-    D = _start(Y, r, learning, settings.seed, identity.name)
-    X = learning.make_coder(_rms(Y))(Y, D)
+    D = first_dictionary(Y, learning, settings.seed, identity.name)
+    r = D.shape[1]
+    X = learning.make_coder(rms(Y))(Y, D)
     energies = usage(X)
     used = used_atoms(energies, learning.min_usage)
     if isinstance(settings.n_global, int) and len(used) < settings.n_global:
@@ -101,7 +100,7 @@ def _update(payload: Payload, context: Context) -> RecordDict:
     if step <= state.step:
         raise ProtocolError(f"{identity.name} has answered round {state.step} already, and was asked for round {step}")
     Y = _data(identity, settings, context.run_id)
-    coder, learner = learning.make_coder(_rms(Y)), LEARNERS[learning.learner]
+    coder, learner = learning.make_coder(rms(Y)), LEARNERS[learning.learner]
     D_l = refine_local_dictionary(Y, D_g, D_l, learner, coder, learning.refine_steps, learning.step_size)
     new = local_update(Y, D_g, D_l, learner, coder, learning.step_size)
     contribution = new.stretched if settings.aggregation == "procrustes" else new.global_dictionary
@@ -125,14 +124,14 @@ def _finish(payload: Payload, context: Context) -> RecordDict:
     state, settings, learning, D_g, D_l = _resume(payload, context, identity)
     Y = _data(identity, settings, context.run_id)
     D = np.hstack([D_g, D_l])
-    scalars: dict[str, Scalar] = {"error": relative_error(Y, D, learning.make_coder(_rms(Y))(Y, D))}
+    scalars: dict[str, Scalar] = {"error": relative_error(Y, D, learning.make_coder(rms(Y))(Y, D))}
     known = truth(identity, settings)
     if known is not None and known.local_dictionary.shape == D_l.shape:
         scalars["local_distance"] = dictionary_distance(D_l, known.local_dictionary)
     save_model(identity.folder(settings), D_g, D_l)
     save_state(ClientState(state.settings, state.step, D_l), context, identity.state_folder())
     _samples.pop((context.run_id, identity.name), None)
-    return pack(client=identity.name, **scalars)
+    return pack({}, client=identity.name, **scalars)
 
 
 def _resume(
@@ -155,48 +154,9 @@ def _resume(
     return state, settings, learning, D_g, D_l
 
 
-def _start(Y: Floats, r: int, learning: LearningSettings, seed: int, name: str) -> Floats:
-    rng = stream(seed, name, "start")
-    rms = _rms(Y)
-    coder, learner = learning.make_coder(rms), LEARNERS[learning.learner]
-    if learning.start == "random":
-        return random_dictionary(rng, Y.shape[0], r, Y.dtype)
-    first = learning.warmup_threshold * learning.threshold_scale(rms)
-    if learning.start == "svd":
-        D = svd_start(Y, r)
-        return warm_up(
-            Y, D, learner, coder, n_steps=learning.warmup_steps, first_threshold=first, step_size=learning.step_size
-        )
-    return best_warm_up(
-        Y,
-        r,
-        learner,
-        coder,
-        rng,
-        n_restarts=learning.n_restarts,
-        n_steps=learning.warmup_steps,
-        first_threshold=first,
-        step_size=learning.step_size,
-    )
-
-
-def _check_atoms(learning: LearningSettings, settings: Settings, d: int, name: str) -> int:
-    """Return r_i after checking what only the data can tell."""
-    r = learning.n_atoms or d
-    if r > d and (LEARNERS[learning.learner].orthonormal or learning.start == "svd"):
-        what = f'the {learning.learner} learner' if LEARNERS[learning.learner].orthonormal else 'start = "svd"'
-        raise SettingsError(f"n_atoms = {r}: must be at most the {d} features of {name} for {what}")
-    if learning.coder != "hard-threshold" and learning.n_nonzero > r:
-        raise SettingsError(f"n_nonzero = {learning.n_nonzero}: must be at most n_atoms = {r} of {name}")
-    return r
-
-
 def _data(identity: Identity, settings: Settings, run_id: int) -> Floats:
     key = (run_id, identity.name)
     if key not in _samples:
         _samples[key] = load_data(identity, settings)
     return _samples[key]
 
-
-def _rms(Y: Floats) -> float:
-    return float(np.sqrt(np.mean(np.square(Y, dtype=np.float64))))

@@ -130,9 +130,9 @@ def _load(identity: Identity, settings: Settings) -> Floats:
             f"{identity.name} was given no data: start it with --data FILE (a client reads no path that the server names)"
         )
     if data.source == "mnist":
-        from perdl_client.mnist import label_partition, load_mnist
+        from perdl_client.mnist import label_partition, load_mnist_bytes
 
-        images, labels = load_mnist(data.path, "train")
+        pixels, labels = load_mnist_bytes(data.path, "train")
         chosen = label_partition(
             labels,
             identity.partition,
@@ -141,7 +141,7 @@ def _load(identity: Identity, settings: Settings) -> Floats:
             majority=data.majority,
             seed=settings.seed,
         )
-        return np.ascontiguousarray(images[chosen].T)
+        return np.ascontiguousarray(pixels[chosen].T) / 255.0
     files = client_files(settings)
     return load_samples(files[identity.partition], samples_in=data.samples_in, variable=data.variable)
 

@@ -174,7 +174,7 @@ def _serve(
                 return False
             if refusal.status != FORBIDDEN:
                 raise FederationError(f"{link.server} refused this client's request ({refusal})") from refusal
-            logger.warning("a message was dropped: its run is over")
+            logger.warning("a message was dropped: %s", refusal)
         link.pause(pause)
         pause = min(1.5 * pause, IDLE_POLL)
 
@@ -333,9 +333,9 @@ class _Link:
             response = self.call(self.client.PullObject, request)
             if response.object_available:
                 return response.object_content
-            if not response.object_found or self.run_is_over(run_id):
+            if not response.object_found:
                 raise _RefusedError(FORBIDDEN, "the message was withdrawn")
-            self.pause(0.05)  # the server is still uploading it
+            self.pause(0.05)  # the ServerApp is still uploading it; should its run end, the next call is refused
 
     def send(self, reply: Message, seconds: float) -> None:
         """Push a reply and all its objects; ``seconds`` is what the app took."""

@@ -11,14 +11,67 @@ r"""Starts: a client's first dictionary, from its own samples alone.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from common.coders import Coder, HardThreshold
-from perdl_client.learners import Learner
+from common.errors import SettingsError
+from common.settings import LearningSettings
+from common.streams import stream
+from perdl_client.learners import LEARNERS, Learner
 
 Floats = NDArray[np.floating]
+
+
+class Schedule(TypedDict):
+    """Keywords of :func:`warm_up`."""
+
+    n_steps: int
+    first_threshold: float
+    step_size: float
+
+
+def first_dictionary(Y: Floats, learning: LearningSettings, seed: int, name: str) -> Floats:
+    """Return D_i^(0) as a client's settings say.
+
+    Parameters
+    ----------
+    Y : (d, n) array
+    learning : LearningSettings
+    seed : int
+    name : str
+        The client's stable id; names its random stream, and the client in errors.
+
+    Returns
+    -------
+    (d, r_i) array
+
+    Raises
+    ------
+    SettingsError
+        If the settings do not fit the data.
+    """
+    d = Y.shape[0]
+    r, learner, scale = learning.n_atoms or d, LEARNERS[learning.learner], learning.threshold_scale(rms(Y))
+    if r > d and (learner.orthonormal or learning.start == "svd"):
+        what = f"the {learning.learner} learner" if learner.orthonormal else 'start = "svd"'
+        raise SettingsError(f"n_atoms = {r}: must be at most the {d} features of {name} for {what}")
+    if learning.coder != "hard-threshold" and learning.n_nonzero > r:
+        raise SettingsError(f"n_nonzero = {learning.n_nonzero}: must be at most n_atoms = {r} of {name}")
+    coder = learning.make_coder(rms(Y))
+    rng = stream(seed, name, "start")
+    if learning.start == "random":
+        return random_dictionary(rng, d, r, Y.dtype)
+    steps: Schedule = {
+        "n_steps": learning.warmup_steps,
+        "first_threshold": learning.warmup_threshold * scale,
+        "step_size": learning.step_size,
+    }
+    if learning.start == "svd":
+        return warm_up(Y, svd_start(Y, r), learner, coder, **steps)
+    return best_warm_up(Y, r, learner, coder, rng, n_restarts=learning.n_restarts, **steps)
 
 
 def random_dictionary(rng: np.random.Generator, d: int, r: int, dtype: np.dtype[np.floating]) -> Floats:
@@ -176,6 +229,11 @@ def used_atoms(energies: Floats, min_usage: float) -> NDArray[np.intp]:
     (m,) int array, ascending
     """
     return np.flatnonzero((energies > 0) & (energies >= min_usage * energies.max(initial=0)))
+
+
+def rms(Y: Floats) -> float:
+    """Return the root mean square of all entries."""
+    return float(np.sqrt(np.mean(np.square(Y, dtype=np.float64))))
 
 
 def _shrunk(coder: Coder, first: float | None, done: float) -> Coder:

@@ -37,7 +37,7 @@ Combine = Callable[[Floats, Floats, Floats], Floats]
 
 def mean(A: Floats, w: Floats, present: Floats) -> Floats:
     """Plain mean with uniform weights: algorithm 1, step 13, of the paper."""
-    out: Floats = A.sum(axis=0) / A.dtype.type(len(A))
+    out: Floats = np.asarray(np.sum(A, axis=0) / len(A), dtype=A.dtype)
     return out
 
 
@@ -142,4 +142,5 @@ def consensus(A: Floats) -> Floats:
     norms = np.linalg.norm(A, axis=1, keepdims=True)
     units = A / np.where(norms > 0, norms, 1)
     present = (norms > 0).sum(axis=0).ravel()
-    return np.linalg.norm(units.sum(axis=0), axis=0) / np.maximum(present, 1)
+    norm_of_mean: Floats = np.linalg.norm(units.sum(axis=0), axis=0) / np.maximum(present, 1)
+    return norm_of_mean

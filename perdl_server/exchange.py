@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -20,14 +21,21 @@ class Exchange:
     Flower's own ``send_and_receive`` sleeps three seconds between looks in deployment; here the pause starts at 5 ms
     and doubles to 0.2 s.
 
+    Parameters
+    ----------
+    grid : Grid
+    stop : threading.Event, optional
+        Once set, waiting ends with KeyboardInterrupt; for runs whose thread gets no signals.
+
     Attributes
     ----------
     bytes : dict
         By phase, then ``"to_clients"`` and ``"to_server"``: bytes of messages' contents.
     """
 
-    def __init__(self, grid: Grid) -> None:
+    def __init__(self, grid: Grid, stop: threading.Event | None = None) -> None:
         self.grid = grid
+        self._stop = stop or threading.Event()
         self.bytes: dict[str, dict[str, int]] = defaultdict(lambda: {"to_clients": 0, "to_server": 0})
 
     def ask(self, phase: str, messages: Sequence[Message], timeout: float) -> list[Message]:
@@ -53,7 +61,7 @@ class Exchange:
                 answers.append(answer)
             return not waiting
 
-        wait_until(look, timeout)
+        self._wait(look, timeout)
         count["to_server"] += sum(payload_bytes(answer.content) for answer in answers if answer.has_content())
         return answers
 
@@ -65,17 +73,16 @@ class Exchange:
             found[:] = sorted(self.grid.get_node_ids())
             return len(found) >= wanted
 
-        wait_until(look, timeout)
+        self._wait(look, timeout)
         return found
 
-
-def wait_until(look: Callable[[], bool], timeout: float) -> bool:
-    """Call ``look`` until it is true, with growing pauses, for ``timeout`` seconds; return what it last said."""
-    end, pause = time.monotonic() + timeout, _FIRST_PAUSE
-    while not look():
-        left = end - time.monotonic()
-        if left <= 0:
-            return False
-        time.sleep(min(pause, left))
-        pause = min(2 * pause, _LONGEST_PAUSE)
-    return True
+    def _wait(self, look: Callable[[], bool], timeout: float) -> None:
+        """Call ``look`` until it is true, with growing pauses, for at most ``timeout`` seconds."""
+        end, pause = time.monotonic() + timeout, _FIRST_PAUSE
+        while not look():
+            left = end - time.monotonic()
+            if left <= 0:
+                return
+            if self._stop.wait(min(pause, left)):
+                raise KeyboardInterrupt
+            pause = min(2 * pause, _LONGEST_PAUSE)

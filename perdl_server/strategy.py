@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -55,6 +56,8 @@ class PerMA(Strategy):
     settings : Settings
     folder : RunFolder
         Where results go while the run goes on.
+    stop : threading.Event, optional
+        Once set, the run ends as if interrupted, with what was done saved.
 
     Notes
     -----
@@ -63,9 +66,10 @@ class PerMA(Strategy):
     least ``quorum`` have.
     """
 
-    def __init__(self, settings: Settings, folder: RunFolder) -> None:
+    def __init__(self, settings: Settings, folder: RunFolder, stop: threading.Event | None = None) -> None:
         self.settings = settings
         self.folder = folder
+        self._stop = stop
         self.members: list[Member] = []
         self._aggregation = AGGREGATIONS[settings.aggregation]
         self._present: Floats = np.empty((0, 0))
@@ -111,7 +115,7 @@ class PerMA(Strategy):
         """
         changes = {"rounds": num_rounds, "round_timeout": timeout}
         self.settings = self.settings.model_copy(update={k: v for k, v in changes.items() if v is not None})
-        self._exchange = Exchange(grid)
+        self._exchange = Exchange(grid, self._stop)
         self.summary()
         result, began = Result(), time.monotonic()
         reason = "interrupted"

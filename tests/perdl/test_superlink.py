@@ -196,7 +196,7 @@ def test_flowers_own_supernode_runs_the_installed_app_with_its_own_settings(tmp_
         (tmp_path / f"{name}.py").write_text(text)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("FLWR_HOME", str(tmp_path / "client-home"))
-    address, home, client_name = free_address(), tmp_path / "home", "St. \"Mary's\" C:\\ward = 3"
+    address, home, client_name = free_address(), tmp_path / "home", 'St. "Mary\'s" C:\\ward = 3'
     config = {"answer": str(tmp_path / "answer")}
     bundle = write_bundle(tmp_path / "bundle", config, serverapp="perdl_asker:app", clientapp="perdl_answerer:app")
     argv, environment = stock_command(address, {"name": client_name, "partition-id": 0})

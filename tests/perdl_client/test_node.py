@@ -260,7 +260,7 @@ def test_tls_trusts_the_given_authority_and_no_other(tmp_path):
         run_node(address, client_app, {}, root_certificates=b"not a certificate")
 
 
-TEXTS = ["", "plain", "O'Brien \"Bob\"", "C:\\data\\new", "a=b c=d.toml", "tab\tline\nbell\x07del\x7f", "größe 🎻"]
+TEXTS = ["", "plain", 'O\'Brien "Bob"', "C:\\data\\new", "a=b c=d.toml", "tab\tline\nbell\x07del\x7f", "größe 🎻"]
 TEXTS += ['\\"', "\\"]
 
 

@@ -1,0 +1,107 @@
+"""Run a federation on this machine, simulated or as a server for real clients, and gather its results."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from common.errors import FederationError, PerdlError
+from common.files import write_json
+from common.settings import Settings
+
+Engine = Literal["in-process", "ray"]
+
+
+def simulate(settings: Settings, engine: Engine = "in-process") -> dict[str, Any]:
+    """Simulate all clients on this machine.
+
+    Parameters
+    ----------
+    settings : Settings
+    engine : {"in-process", "ray"}
+        The same numbers from either.
+
+    Returns
+    -------
+    dict
+        ``summary.json``; where the data are MNIST with ``evaluation``, see :mod:`perdl.comparison`.
+    """
+    if engine == "ray":
+        from perdl.ray_engine import run_in_ray
+
+        run_in_ray(settings)
+    else:
+        from perdl.in_process import run_in_process
+        from perdl_client.app import app as client_app
+        from perdl_server.app import app as server_app
+
+        run_in_process(server_app, client_app, settings)
+    folder = Path(settings.output)
+    summary = read_summary(folder)
+    if settings.data.source == "mnist":
+        from perdl.comparison import compare_on_test_images
+
+        with np.load(folder / "global_dictionary.npz") as file:
+            D = file["dictionary"]
+        summary["evaluation"] = dict(compare_on_test_images(D, settings, summary["rounds"]))
+        write_json(folder / "summary.json", summary)
+    return summary
+
+
+def serve(settings: Settings, address: str) -> dict[str, Any]:
+    """Start Flower's SuperLink on loopback, run one federation over the clients that join, and end.
+
+    Parameters
+    ----------
+    settings : Settings
+    address : str
+        ``HOST:PORT`` on loopback.
+
+    Returns
+    -------
+    dict
+        ``summary.json``.
+
+    Raises
+    ------
+    FederationError
+        If the SuperLink does not start or the run fails.
+    """
+    from perdl.superlink import run_status, submit, superlink, write_bundle
+
+    folder = Path(settings.output).resolve()
+    settings = settings.model_copy(update={"output": str(folder)})
+    home, log = folder / "flower", folder / "superlink.log"
+    (folder / "summary.json").unlink(missing_ok=True)
+    with superlink(address, home, log=log):
+        bundle = write_bundle(home / "bundle", settings.flat())
+        run_id = submit(bundle, address, home)
+        status = details = ""
+        while not status.startswith("finished"):
+            time.sleep(0.2)
+            status, details = run_status(run_id, address, home)
+    if not (folder / "summary.json").exists():
+        raise FederationError(f"the run ended ({status} {details}) without results; the log is {log}")
+    summary = read_summary(folder)
+    if status != "finished:completed":
+        reason = str(summary["stop_reason"]).removeprefix("failed: ")
+        raise FederationError(f"{reason} (what was done is in {folder})")
+    return summary
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """Return ``summary.json`` of a run.
+
+    Raises
+    ------
+    PerdlError
+        If there is none.
+    """
+    try:
+        return dict(json.loads((folder / "summary.json").read_text(encoding="utf-8")))
+    except OSError:
+        raise PerdlError(f"{folder} holds no summary.json: the run did not end, or this is not a run's folder") from None

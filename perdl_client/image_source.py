@@ -1,0 +1,56 @@
+"""Read a folder of images, one sample an image."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perdl_client.file_checks import file_error, reading
+
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".gif", ".webp")
+
+
+def read_images(folder: Path) -> NDArray[Any]:
+    """Flatten each image to a row of an (n, d) array, row by row of pixels, channels last."""
+    with reading(folder, "a folder of images"):
+        entries = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
+        files = [entry for entry in entries if entry.suffix.lower() in IMAGE_SUFFIXES and entry.is_file()]
+    if not files:
+        held = f"its {len(entries)} entries are of other kinds" if entries else "it is empty"
+        raise file_error(
+            folder, f"holds no images ({', '.join(IMAGE_SUFFIXES)}): {held}; give a file or another folder"
+        )
+    files.sort(key=_natural_order)
+    first, first_mode = _read_image(files[0])
+    with reading(folder, "a folder of images"):
+        rows = np.empty((len(files), first.size), dtype=np.float32 if first.dtype == np.float32 else np.float64)
+    for row, file in zip(rows, files, strict=True):
+        image, mode = _read_image(file)
+        if (image.shape, mode) != (first.shape, first_mode):
+            (h, w), (h0, w0) = image.shape[:2], first.shape[:2]
+            here, there = f"{w}x{h} {mode}", f"{files[0].name!r} is {w0}x{h0} {first_mode}"
+            raise file_error(file, f"is {here}, but {there} (width x height, mode); give all images one size and mode")
+        row[:] = image.ravel()
+        if image.dtype == np.uint8:
+            row /= 255.0
+    return rows
+
+
+def _read_image(file: Path) -> tuple[NDArray[Any], str]:
+    from PIL import Image
+
+    with reading(file, "an image"), Image.open(file) as image:
+        frames = getattr(image, "n_frames", 1)
+        if frames > 1 and image.format != "MPO":  # MPO: a photograph and its previews
+            raise file_error(file, f"holds {frames} frames; save each as an image of its own")
+        plain = image.convert("RGB") if image.mode in ("P", "PA") else image  # palette indices are not intensities
+        return np.asarray(plain), plain.mode
+
+
+def _natural_order(path: Path) -> tuple[list[tuple[int, str]], str]:
+    parts = re.split(r"([0-9]+)", path.name.lower())
+    return [(int(part), "") if i % 2 else (0, part) for i, part in enumerate(parts)], path.name

@@ -1,0 +1,103 @@
+"""What ``perdl client`` does: check the data, then take part in one federation."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from flwr.app import Message
+
+from common.errors import SettingsError
+from common.protocol import FINISH, Scalar
+from common.settings import learning_overrides
+
+
+def node_config(
+    name: str,
+    data: Path | None,
+    samples_in: str,
+    variable: str | None,
+    folder: Path | None,
+    overrides: Sequence[str] = (),
+) -> dict[str, Scalar]:
+    """Return what a node is told at its start, after a look at the data.
+
+    Parameters
+    ----------
+    name : str
+        Stable client id.
+    data : Path, optional
+        File or folder of samples; without it the server's synthetic data.
+    samples_in : {"rows", "columns"}
+    variable : str, optional
+        Name of the array in ``.npz`` and ``.mat`` files.
+    folder : Path, optional
+        Where state and model go; default ``perdl-clients/NAME``.
+    overrides : sequence of str
+        ``key=value`` of learning settings that are this client's own.
+
+    Raises
+    ------
+    DataError, SettingsError
+        Before any server is asked.
+    """
+    if not name.strip():
+        raise SettingsError("--name is empty: it is the client's stable id")
+    told: dict[str, Scalar] = {"name": name, **learning_overrides(overrides)}
+    told["folder"] = str((folder or Path("perdl-clients") / name).resolve())
+    if data is not None:
+        from perdl_client.sources import load_samples
+
+        if samples_in not in ("rows", "columns"):
+            raise SettingsError(f"--samples-in {samples_in}: must be rows or columns")
+        load_samples(data, samples_in="columns" if samples_in == "columns" else "rows", variable=variable)
+        told |= {"data": str(data.resolve()), "samples-in": samples_in}
+        if variable:
+            told["variable"] = variable
+    elif name.rpartition("-")[2].isdecimal():
+        # client-3 of a synthetic federation is its third: weak clients are counted by number.
+        told["partition-id"] = max(int(name.rpartition("-")[2]) - 1, 0)
+    return told
+
+
+def run_client(
+    server: str,
+    told: dict[str, Scalar],
+    *,
+    stop: threading.Event,
+    max_wait: float,
+    on_event: Callable[[str], None],
+) -> None:
+    """Join the server at ``HOST:PORT``, answer until the run is over, leave.
+
+    Raises
+    ------
+    FederationError
+        If the server is not there for ``max_wait`` seconds.
+    """
+    from perdl_client.app import app
+    from perdl_client.node import run_node
+
+    def is_last(message: Message) -> bool:
+        return message.metadata.message_type == FINISH
+
+    run_node(server, app, told, stop=stop, is_last=is_last, max_wait=max_wait, on_event=on_event)
+
+
+def run_stock(server: str, told: dict[str, Scalar]) -> int:
+    """Run Flower's own SuperNode until it is interrupted; return its exit code."""
+    from perdl_client.stock import stock_command
+
+    command, environment = stock_command(server, told)
+    process = subprocess.Popen(command, env=environment)
+    before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        process.terminate()
+        return process.wait()
+    finally:
+        signal.signal(signal.SIGTERM, before)
