@@ -74,7 +74,9 @@ class Payload:
         if name not in self.arrays:
             raise ProtocolError(f"the message holds no array {name}")
         array = self.arrays[name]
-        if array.ndim != len(shape) or any(want not in (-1, have) for want, have in zip(shape, array.shape, strict=True)):
+        if array.ndim != len(shape) or any(
+            want not in (-1, have) for want, have in zip(shape, array.shape, strict=True)
+        ):
             raise ProtocolError(f"{name} has shape {array.shape}, expected {shape}")
         if array.dtype.kind != kind or (kind == "f" and array.dtype not in (np.float32, np.float64)):
             raise ProtocolError(f"{name} has type {array.dtype}")
@@ -85,7 +87,9 @@ class Payload:
     def scalar(self, name: str, kind: type) -> Any:
         """Return a scalar after checking its type (``float`` takes an ``int`` too)."""
         value = self.scalars.get(name)
-        good = isinstance(value, (int, float) if kind is float else kind) and (kind is bool or not isinstance(value, bool))
+        good = isinstance(value, (int, float) if kind is float else kind) and (
+            kind is bool or not isinstance(value, bool)
+        )
         if not good:
             raise ProtocolError(f"the message's {name} is {value!r}, expected {kind.__name__}")
         return value

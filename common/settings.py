@@ -32,7 +32,7 @@ class LearningSettings(_Table):
 
     n_atoms: int | None = Field(None, ge=1, description="r_i, atoms in all; default: as many as features")
     learner: Literal["orthogonal", "gradient", "projected"] = "orthogonal"
-    step_size: float = Field(1.0, gt=0, lt=2, description="of gradient and projected, relative to 1 / ||X X'||_2")
+    step_size: float = Field(0.5, gt=0, lt=2, description="of gradient and projected, relative to 1 / ||X X'||_2")
     coder: Literal["hard-threshold", "top-k", "omp"] = "hard-threshold"
     threshold: float = Field(0.15, ge=0, description="zeta of hard-threshold")
     threshold_unit: Literal["data", "rms"] = Field("data", description="rms: times the root mean square of the data")
@@ -233,10 +233,11 @@ def _parse_override(override: str) -> tuple[str, Any]:
 
 
 def settings_from_flat(flat: Mapping[str, Any]) -> Settings:
-    """Build settings from dotted names, such as Flower's run configuration."""
+    """Build settings from dotted names, such as Flower's run configuration, where ``""`` stands for not set."""
     values: dict[str, Any] = {}
     for key, value in flat.items():
-        _set(values, key, value)
+        if value != "":
+            _set(values, key, value)
     return _validated(Settings, values, "")
 
 

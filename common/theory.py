@@ -66,7 +66,9 @@ def _search(U: list[Floats], v: Floats) -> float:
         if radius >= best - 1e-12:
             return best
         best = radius
-        signed = np.column_stack([D[:, j] * (1 if c[j] >= 0 else -1) for D, c, j in zip(U, cosines, chosen, strict=True)])
+        signed = np.column_stack(
+            [D[:, j] * (1 if c[j] >= 0 else -1) for D, c, j in zip(U, cosines, chosen, strict=True)]
+        )
         v = _cap_centre(signed)
 
 

@@ -96,7 +96,7 @@ def server(
 
     settings = _settings(config, override, output, seed)
     _interrupt_on_sigterm()
-    _out.print(f"server on {address}, waiting for {settings.n_clients} clients", highlight=False)
+    _line(f"server on {address}, waiting for {settings.n_clients} clients")
     with progress(Path(settings.output), settings.rounds, _out):
         summary = serve(settings, address)
     _report(summary, Path(settings.output))
@@ -110,7 +110,9 @@ def client(
     data: Annotated[Path | None, typer.Option(help="this client's samples: .npy .npz .csv .mat, IDX, images")] = None,
     samples_in: Annotated[str, typer.Option(help="rows or columns")] = "rows",
     variable: Annotated[str | None, typer.Option(help="name of the array in .npz and .mat files")] = None,
-    folder: Annotated[Path | None, typer.Option(help="state and model of this client; default perdl-clients/NAME")] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="state and model of this client; default perdl-clients/NAME")
+    ] = None,
     override: OverrideOption = [],  # noqa: B006
     wait: Annotated[float, typer.Option(help="seconds to wait for a server that is not there")] = 60.0,
     stock: Annotated[bool, typer.Option(help="run Flower's own flower-supernode instead")] = False,
@@ -178,7 +180,7 @@ def _interrupt_on_sigterm() -> None:
 
 
 def _say(name: str, text: str) -> None:
-    _out.print(f"{name}: {text}", markup=False, highlight=False)
+    _line(f"{name}: {text}")
 
 
 def _report(summary: dict[str, Any], folder: Path) -> None:
@@ -186,7 +188,8 @@ def _report(summary: dict[str, Any], folder: Path) -> None:
     from perdl.progress import human_bytes
 
     final = summary["final"]
-    table = Table(title=f"{len(summary['clients'])} clients, {summary['n_global']} global atoms")
+    _line(f"{len(summary['clients'])} clients, {summary['n_global']} global atoms")
+    table = Table()
     for column in ("client", "samples", "atoms", "final error"):
         table.add_column(column, justify="left" if column == "client" else "right")
     with_truth = "local_distance_max" in final
@@ -200,7 +203,8 @@ def _report(summary: dict[str, Any], folder: Path) -> None:
     _out.print(table)
     if "evaluation" in summary:
         k, n = summary["settings"]["evaluation"]["n_nonzero"], summary["settings"]["evaluation"]["n_test"]
-        errors = Table(title=f"relative error on the last {n} test images with {k} atoms")
+        _line(f"relative error on the last {n} test images with {k} atoms")
+        errors = Table()
         for name in summary["evaluation"]:
             errors.add_column(name, justify="right")
         errors.add_row(*(f"{value:.3f}" for value in summary["evaluation"].values()))
@@ -212,7 +216,11 @@ def _report(summary: dict[str, Any], folder: Path) -> None:
     draw_figures(folder)
     lines.append(f"results: {folder}")
     for line in lines:
-        _out.print(line, highlight=False, soft_wrap=True)
+        _line(line)
+
+
+def _line(text: str) -> None:
+    _out.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _why(summary: dict[str, Any]) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import threading
 import warnings
+from pathlib import Path
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
@@ -14,6 +14,7 @@ from common.errors import PerdlError
 from common.settings import Settings
 from perdl.in_process import simulation
 from perdl_server.app import run
+from perdl_server.results import stop_run_in
 
 
 def run_in_ray(settings: Settings) -> None:
@@ -35,13 +36,12 @@ def run_in_ray(settings: Settings) -> None:
 
     from perdl_client.app import app as client_app
 
-    stop = threading.Event()
     server_app = ServerApp()
 
     # run_simulation passes no run configuration, so the settings come with the function.
     @server_app.main()
     def main(grid: Grid, context: Context) -> None:
-        run(settings, grid, stop)
+        run(settings, grid)
 
     resources = {"num_cpus": 1, "num_gpus": 0.0}
     with simulation(), warnings.catch_warnings():
@@ -50,5 +50,7 @@ def run_in_ray(settings: Settings) -> None:
             run_simulation(
                 server_app, client_app, settings.n_clients, backend_config={"client_resources": dict(resources)}
             )
-        finally:
-            stop.set()
+        except KeyboardInterrupt:
+            # The ServerApp is in a thread of its own.
+            stop_run_in(Path(settings.output))
+            raise

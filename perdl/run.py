@@ -12,6 +12,7 @@ import numpy as np
 from common.errors import FederationError, PerdlError
 from common.files import write_json
 from common.settings import Settings
+from perdl_server.results import stop_run_in
 
 Engine = Literal["in-process", "ray"]
 
@@ -30,6 +31,10 @@ def simulate(settings: Settings, engine: Engine = "in-process") -> dict[str, Any
     dict
         ``summary.json``; where the data are MNIST with ``evaluation``, see :mod:`perdl.comparison`.
     """
+    if settings.data.source == "files":
+        from perdl_client.data import check_files
+
+        check_files(settings)
     if engine == "ray":
         from perdl.ray_engine import run_in_ray
 
@@ -81,9 +86,14 @@ def serve(settings: Settings, address: str) -> dict[str, Any]:
         bundle = write_bundle(home / "bundle", settings.flat())
         run_id = submit(bundle, address, home)
         status = details = ""
-        while not status.startswith("finished"):
-            time.sleep(0.2)
-            status, details = run_status(run_id, address, home)
+        try:
+            while not status.startswith("finished"):
+                time.sleep(0.2)
+                status, details = run_status(run_id, address, home)
+        except KeyboardInterrupt:
+            # The ServerApp is a process of its own, which Flower ends without a word.
+            stop_run_in(folder)
+            raise
     if not (folder / "summary.json").exists():
         raise FederationError(f"the run ended ({status} {details}) without results; the log is {log}")
     summary = read_summary(folder)
@@ -104,4 +114,6 @@ def read_summary(folder: Path) -> dict[str, Any]:
     try:
         return dict(json.loads((folder / "summary.json").read_text(encoding="utf-8")))
     except OSError:
-        raise PerdlError(f"{folder} holds no summary.json: the run did not end, or this is not a run's folder") from None
+        raise PerdlError(
+            f"{folder} holds no summary.json: the run did not end, or this is not a run's folder"
+        ) from None

@@ -159,4 +159,3 @@ def _data(identity: Identity, settings: Settings, run_id: int) -> Floats:
     if key not in _samples:
         _samples[key] = load_data(identity, settings)
     return _samples[key]
-

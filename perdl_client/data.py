@@ -16,6 +16,7 @@ from common.errors import DataError
 from common.protocol import natural_key
 from common.settings import LearningSettings, Settings
 from common.synthetic import ClientTruth, generate
+from perdl_client.sources import load_samples
 
 Floats = NDArray[np.floating]
 
@@ -112,9 +113,6 @@ def truth(identity: Identity, settings: Settings) -> ClientTruth | None:
 
 
 def _load(identity: Identity, settings: Settings) -> Floats:
-    # Imported when needed: a synthetic client reads no files, and starts for one message.
-    from perdl_client.sources import load_samples
-
     data, own = settings.data, identity.node_config
     if "data" in own:
         return load_samples(
@@ -162,8 +160,26 @@ def client_files(settings: Settings) -> list[Path]:
         found = [p for p in found[0].iterdir() if not p.name.startswith(".")]
     found.sort(key=lambda p: natural_key(p.name))
     if len(found) != settings.n_clients:
-        raise DataError(f"data.path = {path!r} has {len(found)} files, n_clients is {settings.n_clients}: set them equal")
+        raise DataError(
+            f"data.path = {path!r} has {len(found)} files, n_clients is {settings.n_clients}: set them equal"
+        )
     return found
+
+
+def check_files(settings: Settings) -> None:
+    """Look at every client's file before a simulation begins.
+
+    Raises
+    ------
+    DataError
+        If a file cannot be used, or its samples have other features than the first file's.
+    """
+    n_features = None
+    for path in client_files(settings):
+        Y = load_samples(
+            path, samples_in=settings.data.samples_in, variable=settings.data.variable, n_features=n_features
+        )
+        n_features = Y.shape[0]
 
 
 def _is_simulation() -> bool:

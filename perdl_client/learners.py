@@ -42,7 +42,7 @@ class Step:
     codes: Floats
 
 
-def orthogonal_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 1.0) -> Step:
+def orthogonal_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5) -> Step:
     r"""One step of alternating minimisation for orthonormal dictionaries.
 
     .. math:: X = \text{coder}(Y, D), \qquad D^+ = \mathrm{Polar}(Y X^\top)
@@ -66,7 +66,7 @@ def orthogonal_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 1.0) 
     return Step(polar_factor(Y @ X.T, prior=D), X)
 
 
-def gradient_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 1.0) -> Step:
+def gradient_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5) -> Step:
     r"""One gradient step on the squared error.
 
     .. math:: X = \text{coder}(Y, D), \qquad D^+ = D - 2\eta (DX - Y) X^\top,
@@ -79,8 +79,8 @@ def gradient_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 1.0) ->
         Any ``r``.
     coder : Coder
     step_size : float
-        In (0, 2): relative to the inverse of the curvature, so that no unit of the data enters. 1 is the largest step
-        that never overshoots.
+        In (0, 2): relative to the inverse of the curvature, so that no unit of the data enters. With codes ``D'Y`` an
+        atom's norm moves twice as fast as its direction: 0.5 sets the norm right at once, 1 makes it swing.
 
     Returns
     -------
@@ -96,7 +96,7 @@ def gradient_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 1.0) ->
     return Step(D - D.dtype.type(step_size / curvature) * gradient, X)
 
 
-def projected_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 1.0) -> Step:
+def projected_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5) -> Step:
     r"""One step of Arora et al. 2015, algorithm 5: gradient with the current atom projected out of the others.
 
     For every atom ``i``, with :math:`B^{(i)}` the dictionary whose atom ``i`` is :math:`D_i` and whose others are
@@ -113,7 +113,7 @@ def projected_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 1.0) -
         Any ``r``.
     coder : Coder
     step_size : float
-        In (0, 2); 1 moves an atom onto the least-squares fit for codes of equal size.
+        In (0, 2), as for :func:`gradient_step`.
 
     Returns
     -------

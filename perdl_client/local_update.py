@@ -58,7 +58,7 @@ def local_update(
     local_dictionary: Floats,
     learner: Learner,
     coder: Coder,
-    step_size: float = 1.0,
+    step_size: float = 0.5,
 ) -> LocalUpdate:
     r"""One step of the client's learner, then find the global atoms again (algorithm 3).
 
@@ -162,7 +162,7 @@ def refine_local_dictionary(
     learner: Learner,
     coder: Coder,
     n_steps: int,
-    step_size: float = 1.0,
+    step_size: float = 0.5,
 ) -> Floats:
     r"""Improve the local dictionary alone, on what the global one leaves over (algorithm 6).
 
@@ -198,4 +198,3 @@ def relative_error(Y: Floats, D: Floats, X: Floats) -> float:
     """Return ``||Y - D X||_F / ||Y||_F``; 0 for data that are all zero."""
     size = np.linalg.norm(Y)
     return float(np.linalg.norm(Y - D @ X) / size) if size > 0 else 0.0
-

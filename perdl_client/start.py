@@ -116,7 +116,7 @@ def warm_up(
     *,
     n_steps: int,
     first_threshold: float | None = None,
-    step_size: float = 1.0,
+    step_size: float = 0.5,
 ) -> Floats:
     """Run a learner from ``D`` while a hard threshold shrinks geometrically to the coder's own.
 
@@ -151,7 +151,7 @@ def best_warm_up(
     n_restarts: int,
     n_steps: int,
     first_threshold: float | None = None,
-    step_size: float = 1.0,
+    step_size: float = 0.5,
 ) -> Floats:
     """Run :func:`warm_up` from ``n_restarts`` random dictionaries; keep the one of least objective.
 

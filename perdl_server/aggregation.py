@@ -62,7 +62,7 @@ def energy(A: Floats, w: Floats, present: Floats) -> Floats:
 
 def trimmed(A: Floats, w: Floats, present: Floats, trim: float = 0.3) -> Floats:
     """Mean of each coordinate without the share ``trim`` of smallest and of largest values."""
-    out: Floats = trim_mean(A, trim, axis=0).astype(A.dtype)
+    out: Floats = np.asarray(trim_mean(A, trim, axis=0), dtype=A.dtype)
     return out
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -24,8 +23,8 @@ class Exchange:
     Parameters
     ----------
     grid : Grid
-    stop : threading.Event, optional
-        Once set, waiting ends with KeyboardInterrupt; for runs whose thread gets no signals.
+    stopped : callable
+        Whether somebody asked the run to end; asking and waiting then end with KeyboardInterrupt.
 
     Attributes
     ----------
@@ -33,9 +32,9 @@ class Exchange:
         By phase, then ``"to_clients"`` and ``"to_server"``: bytes of messages' contents.
     """
 
-    def __init__(self, grid: Grid, stop: threading.Event | None = None) -> None:
+    def __init__(self, grid: Grid, stopped: Callable[[], bool]) -> None:
         self.grid = grid
-        self._stop = stop or threading.Event()
+        self._stopped = stopped
         self.bytes: dict[str, dict[str, int]] = defaultdict(lambda: {"to_clients": 0, "to_server": 0})
 
     def ask(self, phase: str, messages: Sequence[Message], timeout: float) -> list[Message]:
@@ -79,10 +78,13 @@ class Exchange:
     def _wait(self, look: Callable[[], bool], timeout: float) -> None:
         """Call ``look`` until it is true, with growing pauses, for at most ``timeout`` seconds."""
         end, pause = time.monotonic() + timeout, _FIRST_PAUSE
-        while not look():
+        while True:
+            if self._stopped():
+                raise KeyboardInterrupt
+            if look():
+                return
             left = end - time.monotonic()
             if left <= 0:
                 return
-            if self._stop.wait(min(pause, left)):
-                raise KeyboardInterrupt
+            time.sleep(min(pause, left))
             pause = min(2 * pause, _LONGEST_PAUSE)

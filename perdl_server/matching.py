@@ -53,9 +53,7 @@ class Matching:
     local_dictionaries: list[Floats]
 
 
-def global_matching(
-    dictionaries: Sequence[Floats], n_global: int, names: Sequence[str] | None = None
-) -> Matching:
+def global_matching(dictionaries: Sequence[Floats], n_global: int, names: Sequence[str] | None = None) -> Matching:
     """Match ``n_global`` atoms across clients by successive shortest paths.
 
     Parameters
@@ -85,9 +83,7 @@ def global_matching(
     _check(dictionaries, n_global, names)
     indices, lengths = _shortest_paths(dictionaries, n_global)
     signs, global_dictionary = _average(dictionaries, indices)
-    local = [
-        D[:, np.setdiff1d(np.arange(D.shape[1]), chosen)] for D, chosen in zip(dictionaries, indices, strict=True)
-    ]
+    local = [D[:, np.setdiff1d(np.arange(D.shape[1]), chosen)] for D, chosen in zip(dictionaries, indices, strict=True)]
     return Matching(indices, signs, lengths, global_dictionary, local)
 
 

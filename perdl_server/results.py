@@ -20,6 +20,8 @@ from common.settings import Settings
 
 Floats = NDArray[np.floating]
 
+STOP = "stop"
+
 
 class RunFolder:
     """Writes ``metrics.jsonl``, ``rounds.jsonl``, ``global_dictionary.npz`` and ``summary.json``.
@@ -46,10 +48,14 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=True)
             for name in ("metrics.jsonl", "rounds.jsonl"):
                 (path / name).write_text("")
-            for name in ("summary.json", "global_dictionary.npz"):
+            for name in ("summary.json", "global_dictionary.npz", STOP):
                 (path / name).unlink(missing_ok=True)
         except OSError as error:
             raise PerdlError(f"cannot write results to {path}: {error.strerror}; choose another --output") from None
+
+    def asked_to_stop(self) -> bool:
+        """Whether a file called ``stop`` has appeared: the way to end a run that gets no signals."""
+        return (self.path / STOP).exists()
 
     def add_round(self, row: Mapping[str, Any], clients: list[dict[str, Any]]) -> None:
         """Append one round: a row of its own and one for each client."""
@@ -70,6 +76,14 @@ class RunFolder:
     def _append(self, name: str, rows: list[dict[str, Any]]) -> None:
         with (self.path / name).open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(_plain(row)) + "\n" for row in rows)
+
+
+def stop_run_in(path: Path, seconds: float = 10.0) -> None:
+    """Ask the run whose results go to ``path`` to end, and wait until it has saved them."""
+    (path / STOP).touch()
+    until = time.monotonic() + seconds
+    while not (path / "summary.json").exists() and time.monotonic() < until:
+        time.sleep(0.05)
 
 
 def describe(settings: Settings) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -56,8 +55,6 @@ class PerMA(Strategy):
     settings : Settings
     folder : RunFolder
         Where results go while the run goes on.
-    stop : threading.Event, optional
-        Once set, the run ends as if interrupted, with what was done saved.
 
     Notes
     -----
@@ -66,10 +63,9 @@ class PerMA(Strategy):
     least ``quorum`` have.
     """
 
-    def __init__(self, settings: Settings, folder: RunFolder, stop: threading.Event | None = None) -> None:
+    def __init__(self, settings: Settings, folder: RunFolder) -> None:
         self.settings = settings
         self.folder = folder
-        self._stop = stop
         self.members: list[Member] = []
         self._aggregation = AGGREGATIONS[settings.aggregation]
         self._present: Floats = np.empty((0, 0))
@@ -81,7 +77,9 @@ class PerMA(Strategy):
     def summary(self) -> None:
         """Log what is going to be done."""
         s = self.settings
-        _log.info("PerMA: %d clients, n_global %s, %s, at most %d rounds", s.n_clients, s.n_global, s.aggregation, s.rounds)
+        _log.info(
+            "PerMA: %d clients, n_global %s, %s, at most %d rounds", s.n_clients, s.n_global, s.aggregation, s.rounds
+        )
 
     def start(
         self,
@@ -115,7 +113,7 @@ class PerMA(Strategy):
         """
         changes = {"rounds": num_rounds, "round_timeout": timeout}
         self.settings = self.settings.model_copy(update={k: v for k, v in changes.items() if v is not None})
-        self._exchange = Exchange(grid, self._stop)
+        self._exchange = Exchange(grid, self.folder.asked_to_stop)
         self.summary()
         result, began = Result(), time.monotonic()
         reason = "interrupted"
@@ -190,7 +188,7 @@ class PerMA(Strategy):
                 continue
             members.append(Member(reply.metadata.src_node_id, name, _metrics(payload), dictionary, usage))
         if len(members) < self._quorum:
-            why = f": {'; '.join(sorted(refused))}" if refused else f" within {s.round_timeout:g} s"
+            why = f": {'; '.join(sorted(set(refused)))}" if refused else f" within {s.round_timeout:g} s"
             raise FederationError(f"{len(members)} of {len(nodes)} clients could start (quorum {self._quorum}){why}")
         for text in refused:
             _log.warning("left out: %s", text)

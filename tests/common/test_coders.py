@@ -107,7 +107,9 @@ def test_omp_recovers_sparse_codes_of_incoherent_atoms_exactly(seed):
     hadamard = np.array([[1]])
     for _ in range(5):
         hadamard = np.block([[hadamard, hadamard], [hadamard, -hadamard]])
-    D = np.hstack([np.eye(32), hadamard / np.sqrt(32)]) * rng.uniform(0.1, 10, 64)  # coherence 1/sqrt(32): 3 atoms are safe
+    D = np.hstack([np.eye(32), hadamard / np.sqrt(32)]) * rng.uniform(
+        0.1, 10, 64
+    )  # coherence 1/sqrt(32): 3 atoms are safe
     X = np.zeros((64, 50))
     for x in X.T:
         x[rng.choice(64, 3, replace=False)] = rng.choice([-1, 1], 3) * rng.uniform(0.5, 2, 3)

@@ -146,7 +146,9 @@ def test_errors_by_atom_belong_to_a_bottleneck_pairing_of_least_sum(seed):
     match = match_atoms(A, B)
     assert sorted(match.order) == [0, 1, 2, 3]
     np.testing.assert_allclose(match.errors, best, rtol=1e-12)
-    np.testing.assert_allclose(match.errors, [d2(A[:, k], b) for k, b in zip(match.order, B.T, strict=True)], rtol=1e-12)
+    np.testing.assert_allclose(
+        match.errors, [d2(A[:, k], b) for k, b in zip(match.order, B.T, strict=True)], rtol=1e-12
+    )
 
 
 def test_a_signed_permutation_with_small_errors_is_undone_at_full_size():
@@ -191,7 +193,9 @@ def test_unequal_shapes_are_named():
 def test_coherence_is_the_largest_cosine_of_two_different_atoms(dtype):
     rng = np.random.default_rng(7)
     D = (rng.standard_normal((5, 8)) * rng.uniform(0.01, 100, 8)).astype(dtype)
-    cosines = [abs(a @ b) / np.linalg.norm(a) / np.linalg.norm(b) for a, b in itertools.combinations(D.T.astype(float), 2)]
+    cosines = [
+        abs(a @ b) / np.linalg.norm(a) / np.linalg.norm(b) for a, b in itertools.combinations(D.T.astype(float), 2)
+    ]
     assert mutual_coherence(D) == pytest.approx(max(cosines), rel=10 * float(np.finfo(dtype).eps))
 
 

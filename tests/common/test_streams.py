@@ -18,13 +18,19 @@ def test_first_numbers_stay_what_they_were():
 def test_another_process_draws_the_same_whatever_its_hash_seed():
     code = "from common.streams import stream; print(stream(5, 'clinic-é', 'start').integers(0, 1 << 62, 3).tolist())"
     here = stream(5, "clinic-é", "start").integers(0, 1 << 62, 3).tolist()
-    environment = {**os.environ, "PYTHONHASHSEED": "4242", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p) or "."}
+    environment = {
+        **os.environ,
+        "PYTHONHASHSEED": "4242",
+        "PYTHONPATH": os.pathsep.join(p for p in sys.path if p) or ".",
+    }
     there = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert there.stdout.strip() == str(here)
 
 
 def test_seeds_clients_and_purposes_give_unrelated_numbers():
-    keys = list(itertools.product([0, 1, 2**40], ["", "client-1", "client-10", "client-2"], ["start", "codes", "noise"]))
+    keys = list(
+        itertools.product([0, 1, 2**40], ["", "client-1", "client-10", "client-2"], ["start", "codes", "noise"])
+    )
     draws = np.array([stream(*key).standard_normal(4000) for key in keys])
     correlation = np.abs(np.corrcoef(draws) - np.eye(len(keys)))
     assert correlation.max() < 5 / np.sqrt(4000)

@@ -15,7 +15,9 @@ def test_first_numbers_stay_what_they_were():
         truth.global_dictionary[0], [0.32859186774739535, -0.18246564764627018, 0.6302216573087017], rtol=1e-12
     )
     np.testing.assert_allclose(truth.local_dictionary[0, 0], -0.40925579192702743, rtol=1e-10)
-    np.testing.assert_allclose(truth.data[0, :4], [-0.3293497624143167, 0.8569422591949758, 0, 0.10719902237074758], rtol=1e-9)
+    np.testing.assert_allclose(
+        truth.data[0, :4], [-0.3293497624143167, 0.8569422591949758, 0, 0.10719902237074758], rtol=1e-9
+    )
 
 
 @pytest.mark.parametrize(("r_g", "r_l"), [(3, 3), (0, 6), (6, 0), (2, 1), (0, 0)])
@@ -76,7 +78,9 @@ def test_noise_has_its_standard_deviation_and_changes_nothing_else():
 def test_dictionaries_lie_anywhere_on_the_stiefel_manifold():
     # LAPACK's own QR would give the first entry the same sign every time.
     shared = np.array([true_global_dictionary(seed, 4, 2) for seed in range(400)])
-    own = np.array([generate(seed, "a", n_features=4, n_global=1, n_local=2, n_samples=1).local_dictionary for seed in range(400)])
+    own = np.array(
+        [generate(seed, "a", n_features=4, n_global=1, n_local=2, n_samples=1).local_dictionary for seed in range(400)]
+    )
     for D in (shared, own):
         assert np.abs(D.mean(axis=0)).max() < 5 * 0.5 / np.sqrt(400)
         assert np.abs((D > 0).mean(axis=0) - 0.5).max() < 5 * 0.5 / np.sqrt(400)

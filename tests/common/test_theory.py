@@ -40,7 +40,7 @@ def beta_on_a_circle(dictionaries, n=200_001):
     return np.sqrt(2 - 2 * min(1.0, np.min([np.abs(D.T @ V).max(axis=0) for D in dictionaries], axis=0).max()))
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(("n_clients", "d", "r"), [(3, 3, 2), (4, 3, 3), (3, 5, 3), (5, 4, 2)])
 def test_the_bounds_hold_the_enumerated_value(n_clients, d, r, seed):
     rng = np.random.default_rng([seed, n_clients, d])
@@ -114,7 +114,9 @@ def coherent_truth(rng, d, r_g, sizes, tilt):
     """Shared atoms first; not orthonormal, so that coherence takes part in the condition."""
     shared = unit(np.eye(d)[:, :r_g] + tilt * rng.standard_normal((d, r_g)) / np.sqrt(d))
     rest = [np.vstack([np.zeros((r_g, r)), rng.standard_normal((d - r_g, r))]) for r in sizes]
-    return [np.hstack([shared, unit(np.linalg.qr(G)[0] + tilt * rng.standard_normal(G.shape) / np.sqrt(d))]) for G in rest]
+    return [
+        np.hstack([shared, unit(np.linalg.qr(G)[0] + tilt * rng.standard_normal(G.shape) / np.sqrt(d))]) for G in rest
+    ]
 
 
 def perturbed(rng, D, size, others):

@@ -1,0 +1,29 @@
+"""What many tests need."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1", RAY_USAGE_STATS_ENABLED="0")
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Folder with real data; tests that need it are skipped where it is absent."""
+    folder = Path(os.environ.get("PERDL_DATA", ROOT.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"no real data at {folder}; set PERDL_DATA")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def mnist(shared_data: Path) -> Path:
+    """Folder of the four IDX files."""
+    folder = shared_data / "mnist"
+    if not folder.is_dir():
+        pytest.skip(f"no MNIST at {folder}; set PERDL_DATA")
+    return folder

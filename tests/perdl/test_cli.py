@@ -1,0 +1,157 @@
+"""The command line as people use it: commands end well, mistakes end in one line and a code."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from common.settings import Settings, load_settings, settings_from_flat
+from perdl.cli import find_config
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def perdl(*arguments, cwd, timeout=120, **keywords):
+    """Run the command in its own process."""
+    command = [sys.executable, "-m", "perdl.cli", *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120"}
+    return subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=timeout, check=False, **keywords
+    )
+
+
+def test_simulate_runs_the_default_and_says_where_the_results_are(tmp_path):
+    done = perdl("simulate", "--seed", 3, "-c", "rounds=20", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert folder.name.startswith("synthetic-")
+    assert f"results: runs/{folder.name}" in done.stdout
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["settings"]["seed"] == 3
+    assert summary["settings"]["rounds"] == 20
+    assert {p.name for p in (folder / "figures").iterdir()} == {"convergence.png", "path_lengths.png"}
+    assert all(p.read_bytes().startswith(b"\x89PNG") for p in (folder / "figures").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "line"),
+    [
+        (["simulate", "nowhere.toml"], 2, "there is no configuration nowhere.toml; presets are mnist, "),
+        (["simulate", "-c", "n_globl=3"], 2, "n_globl = 3: unknown setting; did you mean n_global?"),
+        (["simulate", "-c", "n_global=7"], 2, "n_global = 7: must be at most n_atoms = 6"),
+        (["simulate", "-c", "rounds=many"], 2, "rounds = 'many': must be a whole number, at least 0"),
+        (["simulate", "-c", "rounds"], 2, '"rounds" is not an override: write key=value'),
+        (["simulate", "--engine", "spark"], 2, "--engine spark: must be in-process or ray"),
+        (["simulate", "--output", "/proc/no"], 1, "cannot write results to /proc/no"),
+        (["simulate", "-c", "data.source=files"], 3, "data.path is not set"),
+        (["simulate", "-c", "data.source=files", "-c", "data.path=none/*"], 3, "has 0 files, n_clients is 10"),
+        (["client", "--name", "a", "--data", "none.npy"], 3, "none.npy"),
+        (["client", "--name", "", "--data", "none.npy"], 2, "--name is empty"),
+        (["client", "--name", "a", "-c", "n_global=2"], 2, "n_global = 2: unknown setting"),
+        (["client", "--name", "a", "--server", "127.0.0.1:9", "--wait", "0.1"], 4, "127.0.0.1:9"),
+        (["server", "--address", "0.0.0.0:8123"], 4, "loopback"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_mistakes_end_in_one_line_and_a_code(tmp_path, arguments, code, line):
+    done = perdl(*arguments, cwd=tmp_path)
+    assert done.returncode == code, done.stderr
+    assert line in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_bad_toml_is_named(tmp_path):
+    (tmp_path / "bad.toml").write_text("n_global = = 3\n")
+    done = perdl("simulate", "bad.toml", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "bad.toml is not valid TOML" in done.stderr
+
+
+def test_ctrl_c_ends_a_simulation_with_what_was_done_saved(tmp_path):
+    command = [sys.executable, "-m", "perdl.cli", "simulate", "--output", "out"]
+    command += ["-c", "rounds=1000000", "-c", "tolerance=0", "-c", "synthetic.noise=0.1"]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True
+    )
+    rounds = tmp_path / "out" / "rounds.jsonl"
+    wait_for(lambda: rounds.exists() and rounds.read_text().count("\n") > 3)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["stop_reason"] == "interrupted"
+    assert summary["rounds"] > 3
+
+
+def wait_for(condition, seconds=60.0):
+    """Wait until a condition holds."""
+    import time
+
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("preset", sorted(path.stem for path in (ROOT / "configs").glob("*.toml")))
+def test_presets_are_valid(preset):
+    load_settings(find_config(preset))
+
+
+def test_synthetic_preset_is_the_default():
+    assert load_settings(find_config("synthetic")) == Settings(
+        **{"data": load_settings(None, ["data.n_samples=200"]).data}
+    )
+
+
+def test_flower_app_table_is_the_default_settings():
+    table = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    flat = dict(flatten(table))
+    assert settings_from_flat(flat) == Settings()
+    assert set(flat) == set(setting_names(Settings))
+
+
+def flatten(table, prefix=""):
+    for key, value in table.items():
+        yield from flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else [(f"{prefix}{key}", value)]
+
+
+def setting_names(model, prefix=""):
+    for name, field in model.model_fields.items():
+        nested = hasattr(field.annotation, "model_fields")
+        if nested:
+            yield from setting_names(field.annotation, f"{prefix}{name}.")
+        elif name != "clients":
+            yield prefix + name
+
+
+def test_mnist_published_beats_one_client_alone(tmp_path, mnist):
+    overrides = [f"data.path={mnist}", "rounds=10", "warmup_steps=40", "n_global=50", "aggregation=procrustes"]
+    arguments = [argument for override in overrides for argument in ("-c", override)]
+    done = perdl("simulate", "mnist-published", "--output", "out", *arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "relative error on the last 1000 test images with 5 atoms" in done.stdout
+    errors = json.loads((tmp_path / "out" / "summary.json").read_text())["evaluation"]
+    assert set(errors) == {"client-1 alone", "PerMA", "pooled data"}
+    assert errors["PerMA"] < 0.64 < errors["client-1 alone"]
+    assert (tmp_path / "out" / "figures" / "atoms.png").exists()
+
+
+def test_imports_stay_light():
+    code = (
+        "import sys, {}; print(*[m for m in ('torch', 'ray', 'matplotlib', 'PIL', 'torchvision') if m in sys.modules])"
+    )
+    for module in ("perdl", "perdl.cli", "perdl_client.app", "perdl_client.node", "perdl_server.app"):
+        done = subprocess.run(
+            [sys.executable, "-c", code.format(module)], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.strip() == "", module

@@ -1,0 +1,393 @@
+"""A whole federation in one process: what it finds, what travels, and that nothing but the settings decides."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from flwr.app import Message
+
+from common.coders import HardThreshold
+from common.dictionaries import dictionary_distance
+from common.errors import DataError, FederationError, PerdlError
+from common.protocol import FINISH, INITIALISE, UPDATE, unpack
+from common.settings import load_settings
+from common.synthetic import generate
+from perdl.in_process import InProcessGrid, run_in_process, simulation
+from perdl_client.app import app as client_app
+from perdl_client.learners import LEARNERS
+from perdl_client.local_update import local_update, retract
+from perdl_client.start import first_dictionary
+from perdl_server.app import app as server_app
+from perdl_server.app import run
+from perdl_server.matching import global_matching
+
+
+def federate(folder, *overrides, config=None, **keywords):
+    """Run a federation; return its summary and D^g."""
+    settings = load_settings(config, [f"output={folder}", *overrides])
+    run_in_process(server_app, client_app, settings, **keywords)
+    with np.load(folder / "global_dictionary.npz") as file:
+        return json.loads((folder / "summary.json").read_text()), file["dictionary"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_default_recovers_the_truth_to_the_last_digits(tmp_path, seed):
+    summary, _ = federate(tmp_path, f"seed={seed}")
+    assert summary["final"]["global_distance"] <= 1e-10
+    assert summary["final"]["local_distance_max"] <= 1e-8
+    assert summary["stop_reason"] == "tolerance"
+
+
+def test_equals_algorithm_1_written_out(tmp_path):
+    summary, found = federate(tmp_path, "rounds=4", "tolerance=0")
+    settings = load_settings(None, ["rounds=4"])
+    names = [f"client-{i}" for i in range(1, 11)]
+    learner, coder = LEARNERS["orthogonal"], HardThreshold(0.15)
+    Ys = [generate(0, n, n_features=6, n_global=3, n_local=3, n_samples=200).data for n in names]
+    starts = [first_dictionary(Y, settings, 0, name) for Y, name in zip(Ys, names, strict=True)]
+    matching = global_matching(starts, 3)
+    D_g, local = matching.global_dictionary, matching.local_dictionaries
+    for _ in range(4):
+        new = [local_update(Y, D_g, retract(D_g, D_l), learner, coder) for Y, D_l in zip(Ys, local, strict=True)]
+        local = [u.local_dictionary for u in new]
+        D_g = np.mean([u.global_dictionary for u in new], axis=0)
+    np.testing.assert_allclose(found, D_g, atol=1e-14)
+    np.testing.assert_allclose(summary["path_lengths"], matching.path_lengths, atol=1e-14)
+
+
+def test_every_client_writes_its_own_model(tmp_path):
+    _, D_g = federate(tmp_path)
+    for i in range(1, 11):
+        with np.load(tmp_path / "clients" / f"client-{i}" / "dictionary.npz") as file:
+            np.testing.assert_array_equal(file["global"], D_g)
+            truth = generate(0, f"client-{i}", n_features=6, n_global=3, n_local=3, n_samples=1)
+            assert dictionary_distance(file["local"], truth.local_dictionary) <= 1e-8
+
+
+@pytest.mark.parametrize("aggregation", ["mean", "energy", "procrustes"])
+def test_messages_carry_what_the_protocol_allows_and_nothing_private(tmp_path, aggregation):
+    sent: list[Message] = []
+    d, r_g, r, n_clients = 6, 3, 6, 10
+    # With noise no sample is a multiple of an atom.
+    federate(
+        tmp_path, f"aggregation={aggregation}", "rounds=5", "tolerance=0", "synthetic.noise=0.05", record=sent.append
+    )
+    secrets = {}
+    for name in (f"client-{i}" for i in range(1, n_clients + 1)):
+        samples = generate(0, name, n_features=d, n_global=3, n_local=3, n_samples=200, noise=0.05).data
+        with np.load(tmp_path / "clients" / name / "dictionary.npz") as file:
+            secrets[name] = np.hstack([samples, file["local"]])
+    kinds = [message.metadata.message_type for message in sent]
+    assert kinds.count(INITIALISE) == kinds.count(FINISH) == 2 * n_clients
+    assert kinds.count(UPDATE) == 2 * n_clients * 5
+    weights = {"energies"} if aggregation == "energy" else set()
+    start = {"client", "protocol", "n_features", "n_samples", "n_atoms", "start_error"}
+    update = {"client", "protocol", "round", "error_before_update", "nonzeros", "reassigned"}
+    allowed = {
+        (INITIALISE, False): ({"settings", "protocol"}, set(), 0),
+        (INITIALISE, True): (start, {"dictionary", "usage"}, d * r + r),
+        (UPDATE, False): ({"protocol", "round"}, {"global_dictionary", "indices", "signs"}, d * r_g + 2 * r_g),
+        (UPDATE, True): (update, {"contribution"} | weights, d * r_g + r_g),
+        (FINISH, False): ({"protocol"}, {"global_dictionary"}, d * r_g),
+        (FINISH, True): ({"client", "protocol", "error", "local_distance"}, set(), 0),
+    }
+    for message in sent:
+        payload, kind = unpack(message.content), message.metadata.message_type
+        scalars, arrays, most = allowed[kind, bool(message.metadata.reply_to_message_id)]
+        assert set(payload.scalars) <= scalars
+        assert set(payload.arrays) <= arrays
+        assert sum(array.size for array in payload.arrays.values()) <= most
+        assert not any(
+            share_a_column(array, secret) for array in payload.arrays.values() for secret in secrets.values()
+        )
+        assert ("indices" in payload.arrays) == (
+            kind == UPDATE and "client" not in payload.scalars and payload.scalars["round"] == 1
+        )
+
+
+def share_a_column(array, secret):
+    """Whether some column of ``array`` is a multiple of some column of ``secret``."""
+    if array.ndim != 2 or array.shape[1] == 0:
+        return False
+    units = [M / np.linalg.norm(M, axis=0) for M in (array, secret)]
+    return bool((np.abs(units[0].T @ units[1]) > 1 - 1e-12).any())
+
+
+def test_the_search_for_secrets_finds_one():
+    secret = np.random.default_rng(0).standard_normal((6, 40))
+    assert share_a_column(np.hstack([np.eye(6), -3 * secret[:, 7:8]]), secret)
+
+
+class ShuffledGrid(InProcessGrid):
+    """Answers come in another order, and in two lots."""
+
+    rng = np.random.default_rng(0)
+
+    def get_node_ids(self):
+        return self.rng.permutation(list(super().get_node_ids())).tolist()
+
+    def pull_messages(self, message_ids):
+        ids = [i for i in message_ids if i in self._answers]
+        return super().pull_messages(self.rng.permutation(ids)[: max(1, len(ids) // 2)].tolist())
+
+
+@pytest.mark.parametrize("aggregation", ["mean", "procrustes"])
+def test_order_of_arrival_and_number_of_workers_change_no_bit(tmp_path, aggregation):
+    _, plain = federate(tmp_path / "a", f"aggregation={aggregation}", "synthetic.noise=0.1", workers=1)
+    _, parallel = federate(tmp_path / "b", f"aggregation={aggregation}", "synthetic.noise=0.1", workers=4)
+    settings = load_settings(None, [f"output={tmp_path}/c", f"aggregation={aggregation}", "synthetic.noise=0.1"])
+    with simulation():
+        grid = ShuffledGrid(client_app, [{"partition-id": i} for i in range(9, -1, -1)])
+        run(settings, grid)
+    with np.load(tmp_path / "c" / "global_dictionary.npz") as file:
+        shuffled = file["dictionary"]
+    np.testing.assert_array_equal(plain, parallel)
+    np.testing.assert_array_equal(plain, shuffled)
+
+
+def test_clients_of_different_learners_and_sample_counts_find_the_truth_together(tmp_path):
+    overrides = ["clients.client-1.learner=gradient", "clients.client-1.warmup_steps=200"]
+    overrides += ["clients.client-2.learner=projected", "clients.client-2.warmup_steps=60"]
+    overrides += ["synthetic.weak_clients=1", "synthetic.weak_samples=150"]
+    summary, _ = federate(tmp_path, "n_clients=4", "rounds=100", *overrides)
+    assert [c["n_samples"] for c in summary["clients"].values()] == [150, 200, 200, 200]
+    assert summary["final"]["global_distance"] <= 1e-10
+    assert summary["final"]["local_distance_max"] <= 1e-8
+
+
+def test_clients_of_different_coders_and_atom_counts_run_together(tmp_path):
+    overrides = ["clients.client-1.coder=omp", "clients.client-1.n_nonzero=2", "clients.client-2.coder=top-k"]
+    summary, D_g = federate(tmp_path, "n_clients=3", "clients.client-3.n_atoms=4", *overrides)
+    assert [c["n_atoms"] for c in summary["clients"].values()] == [6, 6, 4]
+    assert np.isfinite(D_g).all()
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["n_clients=1"],
+        ["n_global=0", "synthetic.n_global=0"],
+        ["n_global=6", "synthetic.n_global=6", "synthetic.n_local=0"],
+        ["rounds=0"],
+        ["dtype=float32"],
+        ["data.n_samples=8"],
+        ["refine_steps=2"],
+        ["start=svd"],
+        ["start=random"],
+        ["threshold_unit=rms", "threshold=0.3", "warmup_threshold=1.5"],
+        *(
+            [f"aggregation={name}"]
+            for name in ("normalized", "polar", "energy", "procrustes", "trimmed", "geometric-median")
+        ),
+    ],
+    ids=" ".join,
+)
+def test_every_legal_corner_runs_and_ends_finite(tmp_path, overrides):
+    summary, D_g = federate(tmp_path, *overrides)
+    assert np.isfinite(D_g).all()
+    assert D_g.shape == (6, summary["n_global"])
+    assert D_g.dtype == summary["settings"]["dtype"]
+    assert len(summary["clients"]) == summary["settings"]["n_clients"]
+
+
+@pytest.mark.parametrize("r_g", range(4))
+@pytest.mark.parametrize("noise", [0, 0.05])
+def test_auto_finds_how_many_atoms_are_shared(tmp_path, r_g, noise):
+    local = 6 - r_g
+    summary, _ = federate(
+        tmp_path,
+        "n_global=auto",
+        f"synthetic.n_global={r_g}",
+        f"synthetic.n_local={local}",
+        f"synthetic.noise={noise}",
+        "rounds=2",
+    )
+    assert summary["n_global"] == r_g
+    assert len(summary["suggested_from_path_lengths"]) == 6
+
+
+def test_run_stops_early_only_when_the_dictionary_rests(tmp_path):
+    summary, _ = federate(tmp_path / "a", "tolerance=1e-3")
+    rounds = [json.loads(line) for line in (tmp_path / "a" / "rounds.jsonl").read_text().splitlines()]
+    assert summary["stop_reason"] == "tolerance"
+    assert [row["change"] <= 1e-3 for row in rounds] == [False] * (len(rounds) - 1) + [True]
+    assert federate(tmp_path / "b", "rounds=3", "tolerance=0")[0]["stop_reason"] == "rounds"
+
+
+def test_run_folder_is_as_documented(tmp_path):
+    summary, D_g = federate(tmp_path, "rounds=3", "tolerance=0")
+    assert {"settings", "versions", "rounds", "stop_reason", "clients", "final", "bytes"} <= set(summary)
+    assert set(summary["bytes"]) == {"initialise", "update", "finish"}
+    assert all(set(phase) == {"to_clients", "to_server"} for phase in summary["bytes"].values())
+    metrics = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [(row["round"], row["client"]) for row in metrics] == [
+        (t, f"client-{i}") for t in (1, 2, 3) for i in range(1, 11)
+    ]
+    with np.load(tmp_path / "global_dictionary.npz") as file:
+        assert file["consensus"].shape == (3,)
+        assert set(file.files) == {"dictionary", "consensus"}
+
+
+def test_dead_atoms_stay_out_of_matching(tmp_path):
+    """Eight samples in twenty dimensions: most of twenty atoms are dead on each client."""
+    rng = np.random.default_rng(0)
+    shared = np.linalg.qr(rng.standard_normal((20, 2))).Q
+    for i in range(3):
+        own = rng.standard_normal((20, 3))
+        np.save(tmp_path / f"{i}.npy", (np.hstack([shared, own]) @ (rng.standard_normal((5, 8)) * 3)).T)
+    overrides = ["n_clients=3", "data.source=files", f"data.path={tmp_path}/*.npy", "coder=top-k", "n_nonzero=3"]
+    summary, D_g = federate(tmp_path / "out", *overrides, "n_global=2", "aggregation=procrustes")
+    assert min(summary["path_lengths"]) > 1e-6
+    for i in range(3):
+        Y = np.load(tmp_path / f"{i}.npy").T
+        assert (np.linalg.norm(D_g.T @ Y, axis=1) > 1e-3 * np.linalg.norm(Y)).all()
+    with pytest.raises(
+        FederationError, match=r"client-1 uses \d+ of its 20 atoms \(8 samples\), fewer than n_global = 19"
+    ):
+        federate(tmp_path / "out", *overrides, "n_global=19")
+
+
+def test_clients_of_another_size_are_named(tmp_path):
+    rng = np.random.default_rng(0)
+    for i, d in enumerate((5, 5, 7)):
+        np.save(tmp_path / f"{i}.npy", rng.standard_normal((50, d)))
+    with pytest.raises(PerdlError, match="client-3 has 7 features, client-1 has 5"):
+        federate(tmp_path / "out", "n_clients=3", "data.source=files", f"data.path={tmp_path}/*.npy", "n_global=2")
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["stop_reason"].startswith("failed: client-3")
+
+
+def test_two_clients_of_one_name_are_refused(tmp_path):
+    with pytest.raises(FederationError, match="two clients are called ada"):
+        federate(tmp_path, "n_clients=2", node_configs=[{"name": "ada"}, {"name": "ada"}])
+
+
+def test_missing_data_files_are_said_before_anything_runs(tmp_path):
+    with pytest.raises((DataError, FederationError), match="0 files, n_clients is 2"):
+        federate(tmp_path, "n_clients=2", "data.source=files", "data.path=nowhere/*.npy")
+
+
+class SilentGrid(InProcessGrid):
+    """Some clients never answer updates, or answer nonsense."""
+
+    silent: frozenset[int] = frozenset()
+    spoil = None
+
+    def _answer(self, message):
+        answer = super()._answer(message)
+        if (
+            message.metadata.message_type == UPDATE
+            and message.metadata.dst_node_id % 1000 in self.silent
+            and self.spoil
+        ):
+            self.spoil(answer)
+        return answer
+
+    def pull_messages(self, message_ids):
+        found = super().pull_messages(message_ids)
+        drop = not self.spoil
+        return [
+            m
+            for m in found
+            if not (drop and m.metadata.message_type == UPDATE and m.metadata.src_node_id % 1000 in self.silent)
+        ]
+
+
+def federate_over(grid_class, folder, *overrides):
+    settings = load_settings(None, [f"output={folder}", *overrides])
+    with simulation():
+        grid = grid_class(client_app, [{"partition-id": i} for i in range(settings.n_clients)])
+        run(settings, grid)
+    return json.loads((folder / "summary.json").read_text())
+
+
+def test_silent_clients_are_left_out_while_the_quorum_holds(tmp_path):
+    class Grid(SilentGrid):
+        silent = frozenset({0, 4})
+
+    summary = federate_over(Grid, tmp_path / "a", "quorum=8", "round_timeout=0.2", "rounds=20")
+    assert summary["final"]["global_distance"] <= 1e-4
+    rows = [json.loads(line) for line in (tmp_path / "a" / "rounds.jsonl").read_text().splitlines()]
+    assert {row["clients"] for row in rows} == {8}
+    with pytest.raises(
+        FederationError, match=r"round 1: 8 of 10 clients answered \(quorum 9\): client-1: no answer within 0.2 s"
+    ):
+        federate_over(Grid, tmp_path / "b", "quorum=9", "round_timeout=0.2")
+
+
+def spoil_with(array):
+    from common.protocol import pack
+
+    def spoil(answer):
+        payload = unpack(answer.content)
+        answer.content = pack(
+            {**payload.arrays, "contribution": array}, **{k: v for k, v in payload.scalars.items() if k != "protocol"}
+        )
+
+    return staticmethod(spoil)
+
+
+@pytest.mark.parametrize(
+    ("array", "why"),
+    [
+        (np.full((6, 3), np.nan), "NaN or infinity"),
+        (np.full((6, 3), np.inf), "NaN or infinity"),
+        (np.zeros((6, 1)), "shape"),
+        (np.zeros((3, 6)), "shape"),
+        (np.zeros((6, 3), dtype=np.int64), "type"),
+        (np.zeros((6, 3), dtype=np.float16), "type"),
+        (np.zeros((6, 3), dtype=complex), "type"),
+    ],
+)
+def test_answers_that_break_the_protocol_are_refused_and_named(tmp_path, array, why):
+    class Grid(SilentGrid):
+        silent = frozenset({2})
+        spoil = spoil_with(array)
+
+    with pytest.raises(FederationError, match=f"client-3: contribution .*{why}"):
+        federate_over(Grid, tmp_path / "a", "rounds=2")
+    summary = federate_over(Grid, tmp_path / "b", "rounds=20", "quorum=9")
+    assert summary["final"]["global_distance"] <= 1e-4
+
+
+def test_interruption_keeps_what_was_done(tmp_path):
+    class Grid(InProcessGrid):
+        def push_messages(self, messages):
+            messages = list(messages)
+            if messages[0].metadata.message_type == UPDATE and unpack(messages[0].content).scalars["round"] == 4:
+                raise KeyboardInterrupt
+            return super().push_messages(messages)
+
+    with pytest.raises(KeyboardInterrupt):
+        federate_over(Grid, tmp_path)
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["stop_reason"] == "interrupted"
+    assert summary["rounds"] == 3
+    assert np.load(tmp_path / "global_dictionary.npz")["dictionary"].shape == (6, 3)
+
+
+def test_an_unforeseen_failure_on_a_client_tells_the_server_only_its_type(tmp_path, monkeypatch):
+    def leak(*args, **kwargs):
+        raise RuntimeError("secret 0.12345")
+
+    monkeypatch.setattr("perdl_client.app.local_update", leak)
+    with pytest.raises(FederationError) as caught:
+        federate(tmp_path)
+    assert "RuntimeError" in str(caught.value)
+    assert "secret" not in str(caught.value)
+    assert "secret" not in (tmp_path / "summary.json").read_text()
+
+
+def test_a_deployed_client_reads_no_path_that_the_server_names(tmp_path, monkeypatch):
+    np.save(tmp_path / "a.npy", np.ones((5, 4)))
+    monkeypatch.delenv("PERDL_SIMULATION", raising=False)
+    monkeypatch.chdir(tmp_path)
+    settings = load_settings(
+        None,
+        [f"output={tmp_path}/out", "n_clients=1", "data.source=files", f"data.path={tmp_path}/a.npy", "n_global=1"],
+    )
+    grid = InProcessGrid(client_app, [{"partition-id": 0}])
+    with pytest.raises(FederationError, match="client-1 was given no data"):
+        run(settings, grid)
