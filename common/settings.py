@@ -31,14 +31,14 @@ class LearningSettings(_Table):
     """How one client learns; each may differ from its neighbours."""
 
     n_atoms: int | None = Field(None, ge=1, description="r_i, atoms in all; default: as many as features")
-    learner: Literal["orthogonal", "gradient", "projected"] = "orthogonal"
-    step_size: float = Field(0.5, gt=0, lt=2, description="of gradient and projected, relative to 1 / ||X X'||_2")
-    coder: Literal["hard-threshold", "top-k", "omp"] = "hard-threshold"
+    learner: Literal["orthogonal", "gradient", "projected"] = Field("orthogonal", description="the step A_i")
+    step_size: float = Field(0.5, gt=0, lt=2, description="of gradient and projected, relative to the inverse of X X' spectral norm")
+    coder: Literal["hard-threshold", "top-k", "omp"] = Field("hard-threshold", description="how codes are found")
     threshold: float = Field(0.15, ge=0, description="zeta of hard-threshold")
     threshold_unit: Literal["data", "rms"] = Field("data", description="rms: times the root mean square of the data")
     n_nonzero: int = Field(5, ge=1, description="k of top-k and omp")
-    start: Literal["warm-up", "svd", "random"] = "warm-up"
-    warmup_steps: int = Field(20, ge=0)
+    start: Literal["warm-up", "svd", "random"] = Field("warm-up", description="of D_i^(0)")
+    warmup_steps: int = Field(20, ge=0, description="learner steps of the start, thresholds shrinking")
     warmup_threshold: float = Field(0.8, ge=0, description="threshold of the first warm-up step, in threshold_unit")
     n_restarts: int = Field(10, ge=1, description="random starts, of which the one of least objective is kept")
     min_usage: float = Field(
@@ -72,7 +72,7 @@ class LearningSettings(_Table):
 class DataSettings(_Table):
     """Where samples come from."""
 
-    source: Literal["synthetic", "mnist", "files"] = "synthetic"
+    source: Literal["synthetic", "mnist", "files"] = Field("synthetic", description="in a simulation")
     path: str | None = Field(None, description="mnist: folder of the IDX files; files: folder or glob, a file a client")
     samples_in: Literal["rows", "columns"] = Field("rows", description="orientation of files")
     variable: str | None = Field(None, description="name of the array in .npz and .mat files")
@@ -90,7 +90,7 @@ class SyntheticSettings(_Table):
     amplitude: float = Field(0.3, ge=0, description="least size of a nonzero code")
     noise: float = Field(0.0, ge=0, description="standard deviation on every entry of the data")
     weak_clients: int = Field(0, ge=0, description="how many of the first clients have few samples")
-    weak_samples: int = Field(20, ge=1)
+    weak_samples: int = Field(20, ge=1, description="samples of a weak client")
 
     @model_validator(mode="after")
     def _atoms_fit(self) -> Self:
@@ -115,9 +115,9 @@ class Settings(LearningSettings):
     n_global: int | Literal["auto"] = Field(3, description="r^g, or auto: from the jump in path lengths")
     rounds: int = Field(50, ge=0, description="T")
     tolerance: float = Field(1e-12, ge=0, description="stop when no atom of D^g moves more than this")
-    seed: int = Field(0, ge=0)
-    dtype: Literal["float64", "float32"] = "float64"
-    aggregation: AggregationName = "mean"
+    seed: int = Field(0, ge=0, description="of every random stream")
+    dtype: Literal["float64", "float32"] = Field("float64", description="of data, dictionaries and messages")
+    aggregation: AggregationName = Field("mean", description="see algorithms.md")
     trim: float = Field(0.3, ge=0, lt=0.5, description="share cut off at either end by trimmed")
     quorum: int | None = Field(None, ge=1, description="clients that must answer each round; default: all")
     join_timeout: float = Field(120.0, gt=0, description="seconds to wait for n_clients to join")

@@ -221,7 +221,7 @@ def test_every_atom_comes_nearer_in_one_step(name):
 
 @pytest.mark.parametrize("name", list(STEPS))
 def test_atoms_that_no_sample_uses_stay(name):
-    rng, Y, D = problem(6, d=8, r=6)
+    _, Y, D = problem(6, d=8, r=6)
     Y -= D[:, 4:] @ (D[:, 4:].T @ Y)
     step = STEPS[name](Y, D, HardThreshold(0.5))
     assert not step.codes[4:].any()

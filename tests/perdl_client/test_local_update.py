@@ -52,6 +52,12 @@ def test_alignment_is_the_assignment_of_least_squared_distance(r_g, r, seed):
     assert reassigned == sum(best[j] != cost[j].argmin() for j in range(r_g))
 
 
+def test_distances_are_squared_before_they_are_summed():
+    angles = np.radians([[0, 20], [20, 41]])  # 20 with 20 costs least in plain sum, but leaves 0 with 41
+    reference, D = (np.array([np.cos(a), np.sin(a)]) for a in angles)
+    assert align(reference, D)[0].tolist() == [0, 1]
+
+
 def test_alignment_equals_the_papers_arg_min_where_that_takes_no_atom_twice():
     rng = np.random.default_rng(0)
     D = orthonormal(rng, 7, 6)

@@ -253,7 +253,7 @@ def test_the_geometric_median_may_be_a_clients_own_atom(scale):
 
 
 def test_the_geometric_median_of_a_majority_at_one_place_is_that_place():
-    rng, A, w, present = contributions(17, n_clients=7)
+    _, A, w, present = contributions(17, n_clients=7)
     A[:4] = present
     np.testing.assert_allclose(geometric_median(A, w, present), present, atol=1e-9)
 

@@ -1,0 +1,93 @@
+"""Every command that the README and the docs show is run; what they list is what there is."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = ["README.md", "docs/running.md"]
+
+
+def scripts(page):
+    """The bash blocks of a page, without those that install (CI runs them)."""
+    text = (ROOT / page).read_text()
+    blocks = re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL)
+    return [block for block in blocks if "python3 -m venv" not in block]
+
+
+@pytest.mark.parametrize(
+    ("page", "number"), [(page, number) for page in PAGES for number in range(len(scripts(page)))], ids=str
+)
+def test_commands_of_the_docs_run(tmp_path, page, number, request):
+    script = scripts(page)[number]
+    if "flwr run" in script and importlib.util.find_spec("ray") is None:
+        pytest.skip("Ray is not installed (extra: simulation)")
+    if "mnist" in script:
+        (tmp_path / "mnist").symlink_to(request.getfixturevalue("mnist"))
+    rng = np.random.default_rng(0)
+    (tmp_path / "samples").mkdir()
+    shared = np.linalg.qr(rng.standard_normal((8, 8))).Q
+    for i in (1, 2, 3):
+        own = shared[:, 2:] @ np.linalg.qr(rng.standard_normal((6, 6))).Q[:, :2]
+        X = rng.standard_normal((4, 300)) * (rng.random((4, 300)) < 0.3)
+        np.savetxt(tmp_path / "samples" / f"{i}.csv", (np.hstack([shared[:, :2], own]) @ X).T, delimiter=",")
+    with socket.socket() as s, socket.socket() as flower:
+        s.bind(("127.0.0.1", 0))
+        flower.bind(("127.0.0.1", 0))
+        port, flower_port = s.getsockname()[1], flower.getsockname()[1]
+    (tmp_path / "bin").mkdir()
+    shim = tmp_path / "bin" / "perdl"
+    shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m perdl.cli "$@"\n')
+    shim.chmod(0o755)
+    environment = {
+        **os.environ,
+        "PATH": os.pathsep.join([str(shim.parent), str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "PYTHONPATH": str(ROOT),
+        "PERDL_CLONE": str(ROOT),
+        "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(flower_port),
+    }
+    command = ["bash", "-euo", "pipefail", "-c", script.replace(":8000", f":{port}")]
+    try:
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        outputs = re.findall(r"runs/\w+", script)
+        assert outputs
+        for output in outputs:
+            assert (tmp_path / output / "summary.json").exists(), done.stdout + done.stderr
+    finally:
+        subprocess.run(["pkill", "-f", f"port {flower_port}"], check=False)
+
+
+def test_the_page_of_settings_is_the_schema():
+    spec = importlib.util.spec_from_file_location("docs_settings", ROOT / "docs" / "settings.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert (ROOT / "docs" / "settings.md").read_text() == module.render()
+
+
+def test_links_between_pages_lead_somewhere():
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#]+?)(?:#[\w-]+)?\)", page.read_text()):
+            if not target.startswith("http"):
+                assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_names_in_the_algorithm_table_exist():
+    for name in re.findall(r"`((?:common|perdl\w*)\.[\w.]+)`", (ROOT / "docs" / "algorithms.md").read_text()):
+        module, _, attribute = name.rpartition(".")
+        try:
+            found = hasattr(importlib.import_module(module), attribute)
+        except ModuleNotFoundError:
+            found = False
+        assert found or importlib.util.find_spec(name), name
