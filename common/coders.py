@@ -137,7 +137,7 @@ def omp(Y: Floats, D: Floats, k: int) -> Floats:
     norms = np.linalg.norm(D, axis=0)
     U = D / np.where(norms > 0, norms, 1)
     gram, start = U.T @ U, U.T @ Y
-    floor = 10 * np.finfo(dtype).eps * np.linalg.norm(Y, axis=0)
+    floor = 100 * np.finfo(dtype).eps * np.linalg.norm(Y, axis=0)
     columns = np.arange(n)
     taken = np.zeros((r, n), dtype=bool)
     support = np.zeros((n, 0), dtype=np.intp)

@@ -18,6 +18,7 @@ finish         ``global_dictionary`` (d, r^g); the same rule           scalars
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -90,7 +91,7 @@ class Payload:
         good = isinstance(value, (int, float) if kind is float else kind) and (
             kind is bool or not isinstance(value, bool)
         )
-        if not good:
+        if not good or (isinstance(value, float) and not math.isfinite(value)):
             raise ProtocolError(f"the message's {name} is {value!r}, expected {kind.__name__}")
         return value
 
@@ -126,7 +127,7 @@ def unpack(content: RecordDict) -> Payload:
         if name.startswith(_ARRAY) and isinstance(value, bytes):
             try:
                 arrays[name.removeprefix(_ARRAY)] = np.lib.format.read_array(io.BytesIO(value), allow_pickle=False)
-            except (ValueError, EOFError, MemoryError) as error:
+            except Exception as error:  # NumPy's header parser raises many kinds
                 raise ProtocolError(f"{name} is not a readable array ({type(error).__name__})") from None
         elif isinstance(value, (bool, int, float, str)):
             scalars[name] = value

@@ -32,7 +32,9 @@ class LearningSettings(_Table):
 
     n_atoms: int | None = Field(None, ge=1, description="r_i, atoms in all; default: as many as features")
     learner: Literal["orthogonal", "gradient", "projected"] = Field("orthogonal", description="the step A_i")
-    step_size: float = Field(0.5, gt=0, lt=2, description="of gradient and projected, relative to the inverse of X X' spectral norm")
+    step_size: float = Field(
+        0.5, gt=0, lt=2, description="of gradient and projected, relative to the inverse of X X' spectral norm"
+    )
     coder: Literal["hard-threshold", "top-k", "omp"] = Field("hard-threshold", description="how codes are found")
     threshold: float = Field(0.15, ge=0, description="zeta of hard-threshold")
     threshold_unit: Literal["data", "rms"] = Field("data", description="rms: times the root mean square of the data")
@@ -115,10 +117,10 @@ class Settings(LearningSettings):
     n_global: int | Literal["auto"] = Field(3, description="r^g, or auto: from the jump in path lengths")
     rounds: int = Field(50, ge=0, description="T")
     tolerance: float = Field(1e-12, ge=0, description="stop when no atom of D^g moves more than this")
-    seed: int = Field(0, ge=0, description="of every random stream")
+    seed: int = Field(0, ge=0, lt=2**63, description="of every random stream")
     dtype: Literal["float64", "float32"] = Field("float64", description="of data, dictionaries and messages")
     aggregation: AggregationName = Field("mean", description="see algorithms.md")
-    trim: float = Field(0.3, ge=0, lt=0.5, description="share cut off at either end by trimmed")
+    trim: float = Field(0.3, ge=0, lt=0.5, description="share of clients that trimmed leaves out for each atom")
     quorum: int | None = Field(None, ge=1, description="clients that must answer each round; default: all")
     join_timeout: float = Field(120.0, gt=0, description="seconds to wait for n_clients to join")
     round_timeout: float = Field(600.0, gt=0, description="seconds to wait for a round's answers")
@@ -126,7 +128,7 @@ class Settings(LearningSettings):
     data: DataSettings = DataSettings()
     synthetic: SyntheticSettings = SyntheticSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
-    clients: dict[str, dict[str, bool | int | float | str]] = Field(
+    clients: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="by client name: learning settings that differ"
     )
 
@@ -145,6 +147,8 @@ class Settings(LearningSettings):
         r = one.n_atoms
         if r is None and self.data.source == "synthetic":
             r = self.synthetic.n_features
+        if r is not None and one.coder != "hard-threshold" and one.n_nonzero > r:
+            raise ValueError(f"n_nonzero = {one.n_nonzero}{where}: must be at most n_atoms = {r}")
         if r is not None and isinstance(self.n_global, int) and self.n_global > r:
             raise ValueError(f"n_global = {self.n_global}: must be at most n_atoms = {r}{where}")
         if one.learner == "orthogonal" and self.data.source == "synthetic" and r and r > self.synthetic.n_features:
@@ -227,8 +231,9 @@ def learning_overrides(overrides: Sequence[str]) -> dict[str, bool | int | float
 
 def _parse_override(override: str) -> tuple[str, Any]:
     key, equals, text = override.partition("=")
-    if not equals or not key.strip():
-        raise SettingsError(f'"{override}" is not an override: write key=value, for example n_global=3')
+    if not equals or not key.strip() or not override.isprintable():
+        shown = override if override.isprintable() else repr(override)[1:-1]
+        raise SettingsError(f'"{shown}" is not an override: write key=value, for example n_global=3')
     return key.strip(), _value(text.strip())
 
 
@@ -248,14 +253,15 @@ def settings_from_values(values: Mapping[str, Any]) -> Settings:
 
 def _value(text: str) -> Any:
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
+    return value if isinstance(value, (bool, int, float, str)) else text  # a date is a folder's name
 
 
 def _set(values: dict[str, Any], key: str, value: Any) -> None:
     *tables, last = key.split(".")
-    if tables and tables[0] == "clients":  # names of clients may hold dots
+    if len(tables) > 1 and tables[0] == "clients":  # names of clients may hold dots
         tables, last = ["clients", ".".join(tables[1:])], last
     for table in tables:
         values = values.setdefault(table, {})
@@ -294,7 +300,7 @@ def _one_line(model: type[BaseModel], errors: Sequence[Any]) -> str:
         return (f"{name}: {text}" if name else text) + more
     if first["type"] == "extra_forbidden":
         near = difflib.get_close_matches(path[-1], known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+        hint = f"did you mean {'.'.join([*path[:-1], near[0]])}?" if near else f"known are {', '.join(known)}"
         return f"{name} = {first['input']!r}: unknown setting; {hint}{more}"
     return f"{name} = {first['input']!r}: must be {_allowed(field, first['msg'])}{more}"
 
@@ -302,10 +308,12 @@ def _one_line(model: type[BaseModel], errors: Sequence[Any]) -> str:
 def _locate(model: type[BaseModel], loc: Sequence[int | str]) -> tuple[tuple[str, ...], FieldInfo | None, list[str]]:
     """Follow an error's place through the tables; what lies beyond a field (the branch of a union) is dropped."""
     path: list[str] = []
-    for part in map(str, loc):
-        path.append(part)
-        field = model.model_fields.get(part)
+    for i, part in enumerate(loc, start=1):
+        path.append(str(part))
+        field = model.model_fields.get(str(part))
         table = field.annotation if field else None
+        if get_origin(table) is dict:
+            path += map(str, loc[i:])
         if not (isinstance(table, type) and issubclass(table, BaseModel)):
             return tuple(path), field, list(model.model_fields)
         model = table
@@ -315,13 +323,16 @@ def _locate(model: type[BaseModel], loc: Sequence[int | str]) -> tuple[tuple[str
 def _allowed(field: FieldInfo | None, message: str) -> str:
     kinds = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false"}
     options = get_args(field.annotation) if field else ()
-    if not field or (options and all(isinstance(o, str) for o in options)):
+    if not field or get_origin(field.annotation) is dict:
+        return "a table"
+    if options and all(isinstance(o, str) for o in options):
         return message.removeprefix("Input should be ")
     names = [o for o in (options or (field.annotation,)) if o is not type(None)]
-    words = [
+    one_of = [
         " or ".join(f'"{c}"' for c in get_args(o)) if get_origin(o) is Literal else kinds.get(o.__name__, o.__name__)
         for o in names
     ]
     signs = (("ge", "at least"), ("gt", "more than"), ("le", "at most"), ("lt", "less than"))
     bounds = [f"{word} {getattr(m, sign)}" for m in field.metadata for sign, word in signs if hasattr(m, sign)]
-    return ", ".join([" or ".join(words), *bounds])
+    filled = "non-empty " if any(getattr(m, "min_length", 0) for m in field.metadata) else ""
+    return ", ".join([filled + " or ".join(one_of), *bounds])

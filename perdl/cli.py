@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from common.errors import PerdlError, SettingsError
-from common.settings import LearningSettings, Settings, load_settings
+from common.settings import Settings, load_settings
 
 P = ParamSpec("P")
 

@@ -137,7 +137,9 @@ def warm_up(
     (d, r) array
     """
     for t in range(n_steps):
-        D = learner.step(Y, D, _shrunk(coder, first_threshold, t / max(n_steps - 1, 1)), step_size).dictionary
+        D = learner.step(
+            Y, D, _shrunk(coder, first_threshold, t / (n_steps - 1) if n_steps > 1 else 1.0), step_size
+        ).dictionary
     return D
 
 

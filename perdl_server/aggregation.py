@@ -14,7 +14,7 @@ name                       client i sends                        server takes
 ``polar``                  D^g_i                                 the polar factor of the sum
 ``energy``                 D^g_i and energies w_ij               Polar(sum_i D^g_i diag(w_i) / sum_i w_i)
 ``procrustes``             D^g_i P^gg_i                          the polar factor of the sum
-``trimmed``                D^g_i                                 the mean without the extremes, by coordinate
+``trimmed``                D^g_i                                 the mean without the farthest from the median
 ``geometric-median``       D^g_i                                 for each atom the point of least total distance
 =========================  ====================================  ==========================================
 """
@@ -27,7 +27,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import trim_mean
 
 from common.polar import polar_factor
 
@@ -45,7 +44,9 @@ def normalized(A: Floats, w: Floats, present: Floats) -> Floats:
     """Mean with atoms scaled to unit norm; an atom whose mean vanishes keeps its present value."""
     M = mean(A, w, present)
     norms = np.linalg.norm(M, axis=0)
-    return np.where(norms > 0, M / np.where(norms > 0, norms, 1), present)
+    # What contributions that cancel leave over is rounding, not a direction.
+    alive = norms > 100 * np.finfo(M.dtype).eps * np.linalg.norm(A, axis=1).max(axis=0)
+    return np.where(alive, M / np.where(alive, norms, 1), present)
 
 
 def polar(A: Floats, w: Floats, present: Floats) -> Floats:
@@ -57,12 +58,21 @@ def energy(A: Floats, w: Floats, present: Floats) -> Floats:
     """Polar factor of the mean weighted, atom by atom, by the energy it carries at each client."""
     total = w.sum(axis=0)
     M = np.einsum("idr,ir->dr", A, w) / np.where(total > 0, total, 1)
-    return polar_factor(np.where(total > 0, M, present), prior=present)
+    return polar_factor(M, prior=present)
 
 
 def trimmed(A: Floats, w: Floats, present: Floats, trim: float = 0.3) -> Floats:
-    """Mean of each coordinate without the share ``trim`` of smallest and of largest values."""
-    out: Floats = np.asarray(trim_mean(A, trim, axis=0), dtype=A.dtype)
+    """For each atom, the mean without the share ``trim`` of contributions farthest from their geometric median.
+
+    By distance rather than by coordinate, so that it commutes with a rotation of the feature space.
+    """
+    n_kept = len(A) - int(trim * len(A))
+    distances = np.linalg.norm(A - geometric_median(A, w, present), axis=1)
+    kept = np.argsort(distances, axis=0, kind="stable")[:n_kept]
+    # Sums go in the order of the clients, not of their distances.
+    mask = np.zeros(distances.shape, dtype=A.dtype)
+    np.put_along_axis(mask, kept, 1, axis=0)
+    out: Floats = np.asarray((A * mask[:, None, :]).sum(axis=0) / n_kept, dtype=A.dtype)
     return out
 
 
@@ -70,30 +80,31 @@ def geometric_median(A: Floats, w: Floats, present: Floats) -> Floats:
     r"""For each atom the point of least total distance to the clients' atoms.
 
     .. math:: \min_m \sum_i \lVert A_{i(j)} - m \rVert_2
-
-    Weiszfeld's iteration in Vardi and Zhang's (2000) form, which also leaves a point where the iterate meets it.
     """
-    return np.stack([_vardi_zhang(A[:, :, j]) for j in range(A.shape[2])], axis=1) if A.shape[2] else present
+    return np.stack([_median_point(A[:, :, j]) for j in range(A.shape[2])], axis=1) if A.shape[2] else present
 
 
-def _vardi_zhang(points: Floats, n_steps: int = 200) -> Floats:
-    """Geometric median of points (N, d)."""
-    m = np.median(points, axis=0).astype(points.dtype)
-    scale = np.abs(points).max(initial=0.0)
+def _median_point(points: Floats, n_steps: int = 1000) -> Floats:
+    """Geometric median of points (N, d): one of them if it is optimal, else Weiszfeld's iteration from their mean."""
+    P = points.astype(np.float64)
+    gaps = np.linalg.norm(P[:, None] - P, axis=2)
+    scale = np.abs(P).max(initial=0.0)
+    same = gaps <= 1e-14 * scale
+    inverse = np.where(same, 0, 1 / np.where(same, 1, gaps))
+    # A point is the median if the others pull at it with less than the weight of those that lie there. Where they pull
+    # with the same (two points), all between is as good, and the mean is taken.
+    pull = np.linalg.norm(inverse @ P - inverse.sum(axis=1, keepdims=True) * P, axis=1)
+    optimal = np.flatnonzero((pull < (1 - 1e-9) * same.sum(axis=1)) | same.all(axis=1))
+    if len(optimal):
+        return points[optimal[0]]
+    m = P.mean(axis=0)
     for _ in range(n_steps):
-        distances = np.linalg.norm(points - m, axis=1)
-        here = distances <= 1e-14 * scale
-        if here.all():
+        closeness = 1 / np.maximum(np.linalg.norm(P - m, axis=1), 1e-300)
+        step = closeness @ P / closeness.sum() - m
+        m = m + step
+        if np.linalg.norm(step) <= np.finfo(np.float64).eps * scale:
             break
-        inverse = np.where(here, 0, 1 / np.where(here, 1, distances))
-        target = (inverse[:, None] * points).sum(axis=0) / inverse.sum()
-        pull = np.linalg.norm((target - m) * inverse.sum())
-        share = min(1.0, here.sum() / pull) if pull > 0 else 1.0
-        step = (1 - share) * (target - m)
-        m = (m + step).astype(points.dtype)
-        if np.linalg.norm(step) <= np.finfo(points.dtype).eps * scale:
-            break
-    return m
+    return np.asarray(m, dtype=points.dtype)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ algorithm 2 and theorem 1.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -130,7 +131,7 @@ def _unrelated_edge(d: int, sizes: Sequence[int], n_draws: int = 5, n_layers: in
 
 def _shortest_paths(dictionaries: Sequence[Floats], n_paths: int) -> tuple[Ints, Floats]:
     # Rows are the later layer, so that the search for the best predecessor reads memory in order.
-    weights = [atom_distances(b, a) for a, b in zip(dictionaries, dictionaries[1:], strict=False)]
+    weights = [atom_distances(b, a) for a, b in itertools.pairwise(dictionaries)]
     cost, pred = _first_pass(weights, dictionaries[0].shape[1])
     indices = np.empty((len(dictionaries), n_paths), dtype=np.intp)
     lengths = np.empty(n_paths)

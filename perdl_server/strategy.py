@@ -232,7 +232,8 @@ class PerMA(Strategy):
             messages = self.configure_train(t, result.arrays, ConfigRecord(), grid)
             replies = self._traffic.ask("update", list(messages), self.settings.round_timeout)
             arrays, metrics = self.aggregate_train(t, replies)
-            assert arrays is not None and metrics is not None
+            assert arrays is not None
+            assert metrics is not None
             result.arrays, result.train_metrics_clientapp[t] = arrays, metrics
             new = arrays[_ARRAY].numpy()
             change = float(np.linalg.norm(new - present, axis=0).max(initial=0.0))

@@ -33,8 +33,8 @@ def message(*overrides, path=None):
         ("n_atoms=0", "n_atoms = 0: must be a whole number, at least 1"),
         ("n_atoms=7", "n_atoms = 7: must be at most synthetic.n_features = 6 for the orthogonal learner"),
         ("rounds=-1", "rounds = -1: must be a whole number, at least 0"),
-        ("seed=-1", "seed = -1: must be a whole number, at least 0"),
-        ("seed=1.0", "seed = 1.0: must be a whole number, at least 0"),
+        ("seed=-1", "seed = -1: must be a whole number, at least 0, less than 9223372036854775808"),
+        ("seed=1.0", "seed = 1.0: must be a whole number, at least 0, less than 9223372036854775808"),
         ("threshold=-1", "threshold = -1: must be a number, at least 0"),
         ("threshold=nan", "threshold = nan: must be a number, at least 0"),
         ("threshold=inf", "threshold = inf: must be a number, at least 0"),
@@ -111,8 +111,8 @@ def test_an_unknown_key_inside_a_table_is_named_with_its_table():
         ),
         (
             ["aggregation=procrustes", "clients.b.learner=projected"],
-            'learner = "projected" (clients.b): must be "orthogonal" where aggregation = "procrustes", which needs every '
-            "client's polar decomposition",
+            'learner = "projected" (clients.b): must be "orthogonal" where aggregation = "procrustes", which needs '
+            "every client's polar decomposition",
         ),
         (
             ["aggregation=polar", "n_atoms=9", "n_global=8", "learner=gradient"],

@@ -217,7 +217,7 @@ def test_run_stops_early_only_when_the_dictionary_rests(tmp_path):
 
 
 def test_run_folder_is_as_documented(tmp_path):
-    summary, D_g = federate(tmp_path, "rounds=3", "tolerance=0")
+    summary, _D_g = federate(tmp_path, "rounds=3", "tolerance=0")
     assert {"settings", "versions", "rounds", "stop_reason", "clients", "final", "bytes"} <= set(summary)
     assert set(summary["bytes"]) == {"initialise", "update", "finish"}
     assert all(set(phase) == {"to_clients", "to_server"} for phase in summary["bytes"].values())
