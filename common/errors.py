@@ -22,6 +22,6 @@ class DataError(PerdlError):
 
 
 class FederationError(PerdlError):
-    """Too few clients came or answered, or the server could not be reached; the run stopped with what was done saved."""
+    """Too few clients came or answered, or there was no server; what was done until then is saved."""
 
     exit_code = 4

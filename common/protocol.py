@@ -119,7 +119,8 @@ def unpack(content: RecordDict) -> Payload:
         raise ProtocolError("the message is not perdl's: it holds no record named perdl")
     if record.get("protocol") != PROTOCOL:
         raise ProtocolError(
-            f"the other side speaks protocol {record.get('protocol')!r}, this one {PROTOCOL}: install the same perdl on both"
+            f"the other side speaks protocol {record.get('protocol')!r}, this one {PROTOCOL}: "
+            "install the same perdl on both"
         )
     arrays: dict[str, NDArray[Any]] = {}
     scalars: dict[str, Scalar] = {}

@@ -15,8 +15,8 @@ HEAD = """# Settings
 One name everywhere: in TOML, after `-c`, in Flower's run configuration and in Python. Generated from the schema by
 `python docs/settings.py`.
 
-A client may differ from its neighbours in how it learns: in a table `[clients.NAME]` of the run's settings, or with `-c`
-at the client, which wins.
+A client may differ from its neighbours in how it learns: in a table `[clients.NAME]` of the run's settings, or with
+`-c` at the client, which wins.
 """
 
 

@@ -125,7 +125,8 @@ def _load(identity: Identity, settings: Settings) -> Floats:
         return known.data
     if not _is_simulation():
         raise DataError(
-            f"{identity.name} was given no data: start it with --data FILE (a client reads no path that the server names)"
+            f"{identity.name} was given no data: start it with --data FILE "
+            "(a client reads no path that the server names)"
         )
     if data.source == "mnist":
         from perdl_client.mnist import label_partition, load_mnist_bytes

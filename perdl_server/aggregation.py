@@ -66,7 +66,7 @@ def trimmed(A: Floats, w: Floats, present: Floats, trim: float = 0.3) -> Floats:
 
     By distance rather than by coordinate, so that it commutes with a rotation of the feature space.
     """
-    n_kept = len(A) - int(trim * len(A))
+    n_kept = len(A) - int(trim * len(A) + 1e-9)  # 0.29 * 100 is a little less than 29
     distances = np.linalg.norm(A - geometric_median(A, w, present), axis=1)
     kept = np.argsort(distances, axis=0, kind="stable")[:n_kept]
     # Sums go in the order of the clients, not of their distances.
@@ -96,7 +96,8 @@ def _median_point(points: Floats, n_steps: int = 1000) -> Floats:
     pull = np.linalg.norm(inverse @ P - inverse.sum(axis=1, keepdims=True) * P, axis=1)
     optimal = np.flatnonzero((pull < (1 - 1e-9) * same.sum(axis=1)) | same.all(axis=1))
     if len(optimal):
-        return points[optimal[0]]
+        median: Floats = points[optimal[0]]
+        return median
     m = P.mean(axis=0)
     for _ in range(n_steps):
         closeness = 1 / np.maximum(np.linalg.norm(P - m, axis=1), 1e-300)
