@@ -51,6 +51,9 @@ def _command(function: Callable[P, None]) -> Callable[P, None]:
         except PerdlError as error:
             _err.print(f"perdl: {error}", markup=False, highlight=False, soft_wrap=True)
             raise typer.Exit(error.exit_code) from None
+        except OSError as error:
+            _err.print(f"perdl: {error.filename or 'system'}: {error.strerror or error}", markup=False, soft_wrap=True)
+            raise typer.Exit(1) from None
         except KeyboardInterrupt:
             _err.print("perdl: interrupted; what was done is saved", highlight=False)
             raise typer.Exit(INTERRUPTED) from None

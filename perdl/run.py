@@ -12,6 +12,7 @@ import numpy as np
 from common.errors import FederationError, PerdlError
 from common.files import write_json
 from common.settings import Settings
+from perdl_client.data import check_data
 from perdl_server.results import stop_run_in
 
 Engine = Literal["in-process", "ray"]
@@ -31,10 +32,7 @@ def simulate(settings: Settings, engine: Engine = "in-process") -> dict[str, Any
     dict
         ``summary.json``; where the data are MNIST with ``evaluation``, see :mod:`perdl.comparison`.
     """
-    if settings.data.source == "files":
-        from perdl_client.data import check_files
-
-        check_files(settings)
+    check_data(settings)
     if engine == "ray":
         from perdl.ray_engine import run_in_ray
 

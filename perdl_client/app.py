@@ -77,6 +77,12 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
     X = learning.make_coder(rms(Y))(Y, D)
     energies = usage(X)
     used = used_atoms(energies, learning.min_usage)
+    if len(used) == 0:
+        raise SettingsError(
+            f"{identity.name} has no code that passes {learning.coder} (threshold {learning.threshold:g} "
+            f"{learning.threshold_unit}, root mean square of its data {rms(Y):.3g}): lower threshold, or set "
+            'threshold_unit = "rms"'
+        )
     if isinstance(settings.n_global, int) and len(used) < settings.n_global:
         raise SettingsError(
             f"{identity.name} uses {len(used)} of its {r} atoms ({Y.shape[1]} samples), fewer than n_global = "

@@ -16,6 +16,7 @@ from common.errors import DataError
 from common.protocol import natural_key
 from common.settings import LearningSettings, Settings
 from common.synthetic import ClientTruth, generate
+from perdl_client.mnist import label_partition, load_mnist_bytes
 from perdl_client.sources import load_samples
 
 Floats = NDArray[np.floating]
@@ -129,8 +130,6 @@ def _load(identity: Identity, settings: Settings) -> Floats:
             "(a client reads no path that the server names)"
         )
     if data.source == "mnist":
-        from perdl_client.mnist import label_partition, load_mnist_bytes
-
         pixels, labels = load_mnist_bytes(data.path, "train")
         chosen = label_partition(
             labels,
@@ -167,14 +166,19 @@ def client_files(settings: Settings) -> list[Path]:
     return found
 
 
-def check_files(settings: Settings) -> None:
-    """Look at every client's file before a simulation begins.
+def check_data(settings: Settings) -> None:
+    """Look at all data that a simulation is going to read before it begins.
 
     Raises
     ------
     DataError
         If a file cannot be used, or its samples have other features than the first file's.
     """
+    if settings.data.source == "mnist":
+        for split in ("train", "test"):
+            load_mnist_bytes(settings.data.path, split)
+    if settings.data.source != "files":
+        return
     n_features = None
     for path in client_files(settings):
         Y = load_samples(

@@ -220,6 +220,7 @@ class PerMA(Strategy):
         w = np.stack([member.usage[index] for member, index in zip(self.members, matching.indices, strict=True)])
         for member, index, sign in zip(self.members, matching.indices, matching.signs, strict=True):
             member.match = {"indices": index, "signs": sign}
+            member.dictionary = member.dictionary[:, :0]  # the server keeps no client's atoms
         self._consensus = consensus(A)
         if self._aggregation.contribution == "stretched":
             return _record(AGGREGATIONS["energy"].combine(A, w, matching.global_dictionary))
