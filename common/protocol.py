@@ -11,7 +11,8 @@ initialise     settings (JSON, seed included)                          ``diction
                                                                        D_i^(0); ``usage`` (m_i,); scalars
 update         ``global_dictionary`` (d, r^g); until the client has    ``contribution`` (d, r^g); for ``energy``
                answered one: its own ``indices`` and ``signs``         ``energies`` (r^g,); scalars
-finish         ``global_dictionary`` (d, r^g); the same rule           scalars
+finish         ``global_dictionary`` (d, r^g); the same rule; if the   scalars
+               run ends before its time, ``reason``
 =============  ======================================================  ===========================================
 """
 
@@ -145,7 +146,22 @@ def payload_bytes(content: RecordDict) -> int:
     return total
 
 
+def check_name(name: str) -> str:
+    """Return a client's stable id after checking that it can be shown and can name a folder.
+
+    Raises
+    ------
+    ProtocolError
+        If it is empty, longer than 100 characters, not printable, or holds a path separator.
+    """
+    if not name.strip() or len(name) > 100 or not name.isprintable() or set(name) & {"/", "\\"} or set(name) == {"."}:
+        raise ProtocolError(
+            f"{name[:100]!r} cannot be a client's name: use 1 to 100 printable characters without / or \\"
+        )
+    return name
+
+
 def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
     """Sort key of client ids: numbers inside names count as numbers, so that client-2 comes before client-10."""
-    parts = re.split(r"(\d+)", name)
+    parts = re.split(r"(\d{1,18})", name)
     return tuple((0, int(part), part) if part.isdecimal() else (1, 0, part) for part in parts if part)

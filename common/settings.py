@@ -79,6 +79,7 @@ class DataSettings(_Table):
     samples_in: Literal["rows", "columns"] = Field("rows", description="orientation of files")
     variable: str | None = Field(None, description="name of the array in .npz and .mat files")
     n_samples: int | None = Field(None, ge=1, description="samples a client; default 200 synthetic, 500 mnist")
+    center: bool = Field(False, description="subtract each client's own mean of every feature")
     majority: float = Field(0.9, ge=0, le=1, description="mnist: share of a client's own digit")
 
 
@@ -136,6 +137,8 @@ class Settings(LearningSettings):
     def _fits_together(self) -> Self:
         if isinstance(self.n_global, int) and self.n_global < 0:
             raise ValueError(f'n_global = {self.n_global}: must be 0 or more, or "auto"')
+        if self.data.source == "synthetic" and self.data.path is not None:
+            raise ValueError(f'data.path = {self.data.path!r}: needs data.source = "files" (or "mnist")')
         if self.quorum is not None and self.quorum > self.n_clients:
             raise ValueError(f"quorum = {self.quorum}: must be at most n_clients = {self.n_clients}")
         for name in ("", *self.clients):
@@ -156,11 +159,6 @@ class Settings(LearningSettings):
                 f"n_atoms = {r}{where}: must be at most synthetic.n_features = {self.synthetic.n_features} for the "
                 "orthogonal learner"
             )
-        if self.aggregation == "procrustes" and one.learner != "orthogonal":
-            raise ValueError(
-                f'learner = "{one.learner}"{where}: must be "orthogonal" where aggregation = "procrustes", '
-                "which needs every client's polar decomposition"
-            )
         if self.aggregation in _ORTHONORMAL_AGGREGATIONS and isinstance(self.n_global, int):
             d = self.synthetic.n_features if self.data.source == "synthetic" else None
             if d is not None and self.n_global > d:
@@ -177,7 +175,15 @@ class Settings(LearningSettings):
             What the client itself was told; wins over the run's settings.
         """
         base = self.model_dump(include=set(LearningSettings.model_fields))
-        return _validated(LearningSettings, {**base, **self.clients.get(name, {}), **(own or {})}, f"clients.{name}")
+        values = {**base, **self.clients.get(name, {}), **(own or {})}
+        one = _validated(LearningSettings, values, f"clients.{name}" if name else "")
+        if self.aggregation == "procrustes" and one.learner != "orthogonal":
+            where = f" (clients.{name})" if name else ""
+            raise SettingsError(
+                f'learner = "{one.learner}"{where}: must be "orthogonal" where aggregation = "procrustes", '
+                "which needs every client's polar decomposition"
+            )
+        return one
 
     def flat(self) -> dict[str, bool | int | float | str]:
         """Return the settings that are set, with dotted names, as Flower's run configuration holds them."""
@@ -211,9 +217,14 @@ def load_settings(path: str | Path | None = None, overrides: Sequence[str] = ())
             raise SettingsError(f"cannot read the configuration {path}: {error.strerror}") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise SettingsError(f"{path} is not valid TOML: {error}") from None
-    for key, value in map(_parse_override, overrides):
+    changes = [_parse_override(override) for override in overrides]
+    for key, value in changes:
         _set(values, key, value)
-    return _validated(Settings, values, str(path) if path else "")
+    try:
+        return _validated(Settings, values, "")
+    except SettingsError as error:
+        told = any(str(error).startswith((f"{key} =", f"{key.rpartition('.')[0] or key}:")) for key, _ in changes)
+        raise error if told or path is None else SettingsError(f"{path}: {error}") from None
 
 
 def learning_overrides(overrides: Sequence[str]) -> dict[str, bool | int | float | str]:
@@ -225,7 +236,9 @@ def learning_overrides(overrides: Sequence[str]) -> dict[str, bool | int | float
         One line that names key, value and what is allowed.
     """
     values = dict(map(_parse_override, overrides))
-    _validated(LearningSettings, values, "")
+    # Alone: how they go together with the run's settings shows when these are known.
+    for key, value in values.items():
+        _validated(LearningSettings, {"n_nonzero": 1, key: value}, "")
     return values
 
 

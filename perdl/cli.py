@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import shutil
 import signal
 import threading
 import time
@@ -18,25 +19,35 @@ os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from common.errors import PerdlError, SettingsError
-from common.settings import Settings, load_settings
+from common.settings import Settings, load_settings, settings_from_values
+from perdl import __version__
 
 P = ParamSpec("P")
 
 app = typer.Typer(
-    help="Find what many private datasets share and what each has alone.", no_args_is_help=True, add_completion=False
+    help="Find what many private datasets share and what each has alone.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
 )
 _out = Console()
 _err = Console(stderr=True)
+_folder: Path | None = None
+"""Where results of this command go, once known."""
 
 INTERRUPTED = 130
 
-ConfigArgument = Annotated[str, typer.Argument(help="a TOML file, or the name of a preset that perdl brings")]
-OverrideOption = Annotated[list[str], typer.Option("-c", "--set", help="key=value, as in -c n_global=3; may repeat")]
+ConfigArgument = Annotated[
+    str, typer.Argument(help="a TOML file, or a preset: synthetic, mnist, mnist-published, processes")
+]
+OverrideOption = Annotated[list[str], typer.Option("-c", "--set", help="key=value (see perdl settings)")]
 OutputOption = Annotated[Path | None, typer.Option(help="folder of the results; default runs/NAME-DATE")]
 SeedOption = Annotated[int | None, typer.Option(help="seed of every random stream")]
+OverwriteOption = Annotated[bool, typer.Option(help="replace the results of a former run in this folder")]
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="show Flower's and perdl's own log")]
 
 
@@ -55,8 +66,11 @@ def _command(function: Callable[P, None]) -> Callable[P, None]:
             _err.print(f"perdl: {error.filename or 'system'}: {error.strerror or error}", markup=False, soft_wrap=True)
             raise typer.Exit(1) from None
         except KeyboardInterrupt:
-            _err.print("perdl: interrupted; what was done is saved", highlight=False)
-            raise typer.Exit(INTERRUPTED) from None
+            saved = _folder is not None and (_folder / "summary.json").exists()
+            _err.print(f"perdl: interrupted{f'; what was done is in {_folder}' if saved else ''}", highlight=False)
+            _err.file.flush()
+            _out.file.flush()
+            os._exit(INTERRUPTED)  # clients' threads may be deep in a long computation, and would be waited for
 
     return wrapped
 
@@ -68,6 +82,7 @@ def simulate(
     override: OverrideOption = [],  # noqa: B006 (typer copies it)
     output: OutputOption = None,
     seed: SeedOption = None,
+    overwrite: OverwriteOption = False,
     engine: Annotated[str, typer.Option(help="in-process, or ray: Flower's simulation runtime")] = "in-process",
     verbose: VerboseOption = False,
 ) -> None:
@@ -77,7 +92,8 @@ def simulate(
 
     if engine not in ("in-process", "ray"):
         raise SettingsError(f"--engine {engine}: must be in-process or ray")
-    settings = _settings(config, override, output, seed)
+    settings = run.count_clients(_settings(config, override, output, seed, overwrite))
+    _interrupt_on_sigterm()
     with progress(Path(settings.output), settings.rounds, _out):
         summary = run.simulate(settings, cast(run.Engine, engine))
     _report(summary, Path(settings.output))
@@ -91,17 +107,21 @@ def server(
     override: OverrideOption = [],  # noqa: B006
     output: OutputOption = None,
     seed: SeedOption = None,
+    overwrite: OverwriteOption = False,
     verbose: VerboseOption = False,
 ) -> None:
     """Wait for real clients, run one federation with them, write its results, end."""
     from perdl.progress import progress
     from perdl.run import serve
 
-    settings = _settings(config, override, output, seed)
+    settings = _settings(config, override, output, seed, overwrite)
     _interrupt_on_sigterm()
-    _line(f"server on {address}, waiting for {settings.n_clients} clients")
+
+    def ready() -> None:
+        _line(f"server on {address}, waiting for {settings.n_clients} clients")
+
     with progress(Path(settings.output), settings.rounds, _out):
-        summary = serve(settings, address)
+        summary = serve(settings, address, ready)
     _report(summary, Path(settings.output))
 
 
@@ -116,15 +136,19 @@ def client(
     folder: Annotated[
         Path | None, typer.Option(help="state and model of this client; default perdl-clients/NAME")
     ] = None,
+    min_samples: Annotated[int, typer.Option(min=1, help="samples that must use an atom before it is sent")] = 2,
     override: OverrideOption = [],  # noqa: B006
-    wait: Annotated[float, typer.Option(help="seconds to wait for a server that is not there")] = 60.0,
+    wait: Annotated[float, typer.Option(min=0, max=1e9, help="seconds to wait for a server that is not there")] = 60.0,
     stock: Annotated[bool, typer.Option(help="run Flower's own flower-supernode instead")] = False,
     verbose: VerboseOption = False,
 ) -> None:
     """Take part in one federation with private data, write this client's own model, end."""
     from perdl_client.runner import node_config, run_client, run_stock
 
-    told = node_config(name, data, samples_in, variable, folder, override)
+    # A proxy for the world outside is none for this machine.
+    for variable in ("NO_PROXY", "no_proxy"):
+        os.environ[variable] = ",".join(filter(None, [os.environ.get(variable), "127.0.0.1,localhost,::1"]))
+    told = node_config(name, data, samples_in, variable, folder, min_samples, override)
     if stock:
         raise typer.Exit(run_stock(server, told))
     stop = threading.Event()
@@ -135,18 +159,47 @@ def client(
         raise KeyboardInterrupt
 
 
+@app.command("settings")
+def show_settings(word: Annotated[str, typer.Argument(help="show only settings that mention this")] = "") -> None:
+    """List all settings: name, default, what is allowed, what it does."""
+    from perdl.settings_page import setting_rows
+
+    table = Table("setting", "default", "allowed", "what")
+    for row in setting_rows():
+        if word.lower() in " ".join(row).lower():
+            table.add_row(*map(escape, row))
+    _out.print(table)
+
+
+@app.callback(invoke_without_command=True)
+def version(version: Annotated[bool, typer.Option("--version", help="show the version and end")] = False) -> None:
+    """Find what many private datasets share and what each has alone."""
+    if version:
+        _line(f"perdl {__version__}")
+        raise typer.Exit
+
+
 def main() -> None:
     """Entry point of the ``perdl`` command."""
     app(prog_name="perdl")
 
 
-def _settings(config: str, override: list[str], output: Path | None, seed: int | None) -> Settings:
+def _settings(config: str, override: list[str], output: Path | None, seed: int | None, overwrite: bool) -> Settings:
+    global _folder
     path = find_config(config)
     changes = [*override, *([f"seed={seed}"] if seed is not None else [])]
     settings = load_settings(path, changes)
     if output is None and "output" not in settings.model_fields_set:
         output = Path("runs") / f"{path.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
-    return settings.model_copy(update={"output": str(output)}) if output else settings
+    if output is not None:
+        settings = settings_from_values({**settings.model_dump(exclude_unset=True), "output": str(output)})
+    _folder = Path(settings.output)
+    if (_folder / "summary.json").exists():
+        if not overwrite:
+            raise SettingsError(f"{_folder} holds the results of a run: choose another --output, or add --overwrite")
+        for name in ("clients", "figures"):
+            shutil.rmtree(_folder / name, ignore_errors=True)
+    return settings
 
 
 def find_config(name: str) -> Path:
@@ -161,7 +214,7 @@ def find_config(name: str) -> Path:
         return Path(name)
     here = Path(__file__).parent
     presets = {path.stem: path for root in (here.parent / "configs", here / "configs") for path in root.glob("*.toml")}
-    stem = Path(name).stem if Path(name).parent in (Path(), Path("configs")) else ""
+    stem = name.removeprefix("configs/").removesuffix(".toml") if name.startswith("configs/") else name
     if stem in presets:
         return presets[stem]
     raise SettingsError(f"there is no configuration {name}; presets are {', '.join(sorted(presets))}")
@@ -191,15 +244,17 @@ def _report(summary: dict[str, Any], folder: Path) -> None:
     from perdl.progress import human_bytes
 
     final = summary["final"]
-    _line(f"{len(summary['clients'])} clients, {summary['n_global']} global atoms")
+    clients, atoms = len(summary["clients"]), summary["n_global"]
+    _line(f"{clients} client{'s' * (clients != 1)}, {atoms} global atom{'s' * (atoms != 1)}")
     table = Table()
-    for column in ("client", "samples", "atoms", "final error"):
+    for column in ("client", "samples", "atoms", "used a sample", "final error"):
         table.add_column(column, justify="left" if column == "client" else "right")
     with_truth = "local_distance_max" in final
     if with_truth:
         table.add_column("local distance to truth", justify="right")
     for name, facts in summary["clients"].items():
-        cells = [name, str(facts["n_samples"]), str(facts["n_atoms"]), f"{facts.get('final_error', float('nan')):.3g}"]
+        cells = [escape(name), str(facts["n_samples"]), str(facts["n_atoms"]), f"{facts['nonzeros']:.1f}"]
+        cells.append(f"{facts.get('final_error', float('nan')):.3g}")
         if with_truth:
             cells.append(f"{facts.get('final_local_distance', float('nan')):.1e}")
         table.add_row(*cells)
@@ -213,10 +268,13 @@ def _report(summary: dict[str, Any], folder: Path) -> None:
         errors.add_row(*(f"{value:.3f}" for value in summary["evaluation"].values()))
         _out.print(errors)
     travelled = sum(sum(phase.values()) for phase in summary["bytes"].values())
-    lines = [f"{summary['rounds']} rounds in {summary['seconds']:.1f} s, {human_bytes(travelled)}: {_why(summary)}"]
+    rounds = summary["rounds"]
+    took = f"{rounds} round{'s' * (rounds != 1)} in {summary['seconds']:.1f} s, {human_bytes(travelled)}"
+    lines = [f"{took}: {_why(summary)}"]
     if "global_distance" in final:
         lines.append(f"distance of D^g to the truth: {final['global_distance']:.1e}")
     draw_figures(folder)
+    lines += [f"note: {text}" for text in summary["warnings"]]
     lines.append(f"results: {folder}")
     for line in lines:
         _line(line)

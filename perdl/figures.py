@@ -42,7 +42,7 @@ def draw_figures(folder: Path) -> list[Path]:
         figure = Figure(figsize=(7, 3.2), layout="constrained")
         _convergence(figure, rows)
         save(figure, "convergence.png")
-    lengths = summary.get("suggested_from_path_lengths") or summary.get("path_lengths") or []
+    lengths = summary.get("path_lengths") or []
     if lengths and len(summary["clients"]) > 1:
         figure = Figure(figsize=(5, 3.2), layout="constrained")
         _path_lengths(figure, lengths, len(summary["clients"]) - 1, summary["n_global"])
@@ -70,6 +70,8 @@ def _convergence(figure: Any, rows: Sequence[dict[str, Any]]) -> None:
     right.plot(t, errors["median"], color="0.1", label="median client")
     if min(errors["min"]) > 0:
         right.set_yscale("log")
+    for axes in (left, right):
+        axes.xaxis.get_major_locator().set_params(integer=True)
     right.set(xlabel="round", ylabel="relative error before the update")
     right.legend(frameon=False)
 
@@ -79,8 +81,10 @@ def _path_lengths(figure: Any, lengths: Sequence[float], n_edges: int, n_global:
     edges = np.asarray(lengths) / n_edges
     shared = np.arange(len(edges)) < n_global
     places = np.arange(1, len(edges) + 1)
-    axes.bar(places[shared], edges[shared], color="0.2", label="shared")
-    axes.bar(places[~shared], edges[~shared], color="0.75", label="not shared")
+    for chosen, colour, label in ((shared, "0.2", "shared"), (~shared, "0.75", "not shared")):
+        if chosen.any():
+            axes.bar(places[chosen], edges[chosen], color=colour, label=label)
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set(xlabel="path, in the order found", ylabel="mean edge ($d_2$ between neighbours)", ylim=(0, None))
     axes.legend(frameon=False)
 

@@ -15,15 +15,12 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-_PAUSE = 0.2
+_PAUSE, _LINE = 0.2, 10.0
 
 
 @contextmanager
 def progress(folder: Path, rounds: int, console: Console) -> Iterator[None]:
-    """Show the rounds of the run in ``folder`` while the context lasts; silent where there is no terminal."""
-    if not console.is_terminal:
-        yield
-        return
+    """Show the rounds of the run in ``folder`` while the context lasts: a bar, or now and then a line in a pipe."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=20),
@@ -31,17 +28,17 @@ def progress(folder: Path, rounds: int, console: Console) -> Iterator[None]:
         TextColumn("{task.fields[text]}"),
         TimeElapsedColumn(),
     )
-    (folder / "rounds.jsonl").unlink(missing_ok=True)
-    done = threading.Event()
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("round", total=rounds, text="waiting for clients")
+    reader, done, pause = _Tail(folder / "rounds.jsonl"), threading.Event(), _PAUSE if console.is_terminal else _LINE
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("round", total=rounds, text="starting")
 
         def watch() -> None:
-            reader = _Tail(folder / "rounds.jsonl")
-            while not done.wait(_PAUSE):
+            while not done.wait(pause):
                 row = reader.last_row()
-                if row is not None:
+                if row is not None and console.is_terminal:
                     bar.update(task, completed=row["round"], text=describe_round(row))
+                elif row is not None:
+                    console.print(f"round {row['round']} of {rounds}: {describe_round(row)}", soft_wrap=True)
 
         thread = threading.Thread(target=watch, daemon=True)
         thread.start()
@@ -73,12 +70,15 @@ class _Tail:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._read = 0
+        # What a former run left is not read; the server empties the file when it begins.
+        self._read = path.stat().st_size if path.exists() else 0
 
     def last_row(self) -> dict[str, Any] | None:
         """Return the last whole new line, if there is one."""
         try:
             with self._path.open("rb") as file:
+                if self._path.stat().st_size < self._read:
+                    self._read = 0
                 file.seek(self._read)
                 lines = file.read()
         except OSError:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from common.errors import FederationError, PerdlError
+from common.errors import FederationError, PerdlError, SettingsError
 from common.files import write_json
-from common.settings import Settings
-from perdl_client.data import check_data
-from perdl_server.results import stop_run_in
+from common.settings import Settings, settings_from_values
+from perdl_client.data import check_data, client_files
+from perdl_server.results import STOP, stop_run_in
 
 Engine = Literal["in-process", "ray"]
 
@@ -32,6 +33,7 @@ def simulate(settings: Settings, engine: Engine = "in-process") -> dict[str, Any
     dict
         ``summary.json``; where the data are MNIST with ``evaluation``, see :mod:`perdl.comparison`.
     """
+    _check_names(settings)
     check_data(settings)
     if engine == "ray":
         from perdl.ray_engine import run_in_ray
@@ -55,7 +57,7 @@ def simulate(settings: Settings, engine: Engine = "in-process") -> dict[str, Any
     return summary
 
 
-def serve(settings: Settings, address: str) -> dict[str, Any]:
+def serve(settings: Settings, address: str, on_ready: Callable[[], None] = lambda: None) -> dict[str, Any]:
     """Start Flower's SuperLink on loopback, run one federation over the clients that join, and end.
 
     Parameters
@@ -63,6 +65,8 @@ def serve(settings: Settings, address: str) -> dict[str, Any]:
     settings : Settings
     address : str
         ``HOST:PORT`` on loopback.
+    on_ready : callable, optional
+        Called when clients can join.
 
     Returns
     -------
@@ -74,13 +78,16 @@ def serve(settings: Settings, address: str) -> dict[str, Any]:
     FederationError
         If the SuperLink does not start or the run fails.
     """
-    from perdl.superlink import run_status, submit, superlink, write_bundle
+    from perdl.superlink import check_address, run_status, submit, superlink, write_bundle
 
+    check_address(address)
     folder = Path(settings.output).resolve()
     settings = settings.model_copy(update={"output": str(folder)})
     home, log = folder / "flower", folder / "superlink.log"
-    (folder / "summary.json").unlink(missing_ok=True)
+    for name in ("summary.json", STOP):
+        (folder / name).unlink(missing_ok=True)
     with superlink(address, home, log=log):
+        on_ready()
         bundle = write_bundle(home / "bundle", settings.flat())
         run_id = submit(bundle, address, home)
         status = details = ""
@@ -97,8 +104,24 @@ def serve(settings: Settings, address: str) -> dict[str, Any]:
     summary = read_summary(folder)
     if status != "finished:completed":
         reason = str(summary["stop_reason"]).removeprefix("failed: ")
+        if reason == "interrupted":
+            raise KeyboardInterrupt
         raise FederationError(f"{reason} (what was done is in {folder})")
     return summary
+
+
+def count_clients(settings: Settings) -> Settings:
+    """Return settings with as many clients as there are files, where nobody said how many."""
+    if settings.data.source != "files" or "n_clients" in settings.model_fields_set or not settings.data.path:
+        return settings
+    return settings_from_values({**settings.model_dump(exclude_unset=True), "n_clients": len(client_files(settings))})
+
+
+def _check_names(settings: Settings) -> None:
+    names = {f"client-{i + 1}" for i in range(settings.n_clients)}
+    unknown = sorted(set(settings.clients) - names)
+    if unknown:
+        raise SettingsError(f"clients.{unknown[0]}: a simulation has client-1 to client-{settings.n_clients}")
 
 
 def read_summary(folder: Path) -> dict[str, Any]:

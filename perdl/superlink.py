@@ -26,6 +26,7 @@ from flwr.proto.control_pb2 import ListRunsRequest, ListRunsResponse, StopRunReq
 from common.errors import FederationError, SettingsError
 from perdl import __version__
 from perdl_client.stock import Scalar, flower_command, flower_environment, toml_value
+from perdl_server.results import SERVED
 
 START_LIMIT = 60.0  # seconds; two are usual
 STOP_LIMIT = 5.0  # seconds, once for the SuperLink and once for what it started
@@ -65,7 +66,7 @@ def superlink(address: str, home: Path, *, log: Path) -> Iterator[None]:
         If the host is not loopback, the port is taken, or the SuperLink does not come up; the last holds the end of
         its log.
     """
-    host, port = _loopback(address)
+    host, port = check_address(address)
     home.mkdir(parents=True, exist_ok=True)
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-P", "-c", _CHILD, str(os.getpid()), "--insecure", "--host", host, "--port", str(port)]
@@ -176,7 +177,7 @@ def _control(address: str, call: str, request: bytes) -> bytes:
 
 
 def _environment(home: Path) -> dict[str, str]:
-    environment = flower_environment() | {"FLWR_HOME": str(home.resolve())}
+    environment = flower_environment() | {"FLWR_HOME": str(home.resolve()), SERVED: "1"}
     spared = [environment.get("NO_PROXY") or environment.get("no_proxy") or "", "127.0.0.1", "localhost", "::1"]
     return environment | dict.fromkeys(("NO_PROXY", "no_proxy"), ",".join(filter(None, spared)))
 
@@ -184,11 +185,20 @@ def _environment(home: Path) -> dict[str, str]:
 def _parse(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise FederationError(f"the address is {address!r}; write it as HOST:PORT, as in 127.0.0.1:8000")
+        raise SettingsError(f"the address is {address!r}; write it as HOST:PORT, as in 127.0.0.1:8000")
     return host.strip("[]"), int(port)
 
 
-def _loopback(address: str) -> tuple[str, int]:
+def check_address(address: str) -> tuple[str, int]:
+    """Return host and port of a loopback address whose port is free.
+
+    Raises
+    ------
+    SettingsError
+        If it is not ``HOST:PORT`` or not loopback.
+    FederationError
+        If the port is taken.
+    """
     host, port = _parse(address)
     host = "127.0.0.1" if host == "localhost" else host
     try:
@@ -196,7 +206,7 @@ def _loopback(address: str) -> tuple[str, int]:
     except ValueError:
         inside = False
     if not inside:
-        raise FederationError(
+        raise SettingsError(
             f"{address} is not a loopback address, and whoever reaches a SuperLink's port can run code on this "
             f"machine; use 127.0.0.1:{port} and let clients in by a gateway that passes /v1/fleet/ only"
         )

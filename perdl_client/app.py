@@ -16,15 +16,15 @@ from flwr.common.constant import ErrorCode
 from numpy.typing import NDArray
 
 from common.dictionaries import dictionary_distance
-from common.errors import PerdlError, SettingsError
+from common.errors import DataError, PerdlError, SettingsError
 from common.protocol import FINISH, INITIALISE, UPDATE, Payload, ProtocolError, Scalar, pack, unpack
 from common.settings import LearningSettings, Settings, settings_from_values
 from common.threads import one_blas_thread
 from perdl_client.data import Identity, load_data, truth
 from perdl_client.learners import LEARNERS
 from perdl_client.local_update import local_update, refine_local_dictionary, relative_error, retract
-from perdl_client.start import first_dictionary, rms, usage, used_atoms
-from perdl_client.state import ClientState, load_state, save_model, save_state
+from perdl_client.start import first_dictionary, mean_share, rms, usage, used_atoms
+from perdl_client.state import ClientState, has_state, load_state, save_model, save_state
 
 Floats = NDArray[np.floating]
 _log = logging.getLogger("perdl.client")
@@ -67,16 +67,20 @@ def _answer(handle: Callable[[Payload, Context], RecordDict], message: Message, 
 
 
 def _initialise(payload: Payload, context: Context) -> RecordDict:
+    identity = Identity.of(context.node_config)
+    if has_state(context, identity.state_folder()):
+        raise ProtocolError(f"{identity.name} has sent its first dictionary of this run, and sends no other")
     text = payload.scalar("settings", str)
     settings = settings_from_values(json.loads(text))
-    identity = Identity.of(context.node_config)
     learning = identity.learning(settings)
     Y = _data(identity, settings, context.run_id)
     D = first_dictionary(Y, learning, settings.seed, identity.name)
     r = D.shape[1]
     X = learning.make_coder(rms(Y))(Y, D)
     energies = usage(X)
-    used = used_atoms(energies, learning.min_usage)
+    used = used_atoms(X, learning.min_usage, identity.min_samples)
+    if not Y.any():
+        raise DataError(f"all {Y.shape[1]} samples of {identity.name} are zero")
     if len(used) == 0:
         raise SettingsError(
             f"{identity.name} has no code that passes {learning.coder} (threshold {learning.threshold:g} "
@@ -88,13 +92,15 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
             f"{identity.name} uses {len(used)} of its {r} atoms ({Y.shape[1]} samples), fewer than n_global = "
             f"{settings.n_global}: lower n_global or min_usage, or give this client more samples"
         )
-    save_state(ClientState(text, 0, D, used), context, identity.state_folder())
+    save_state(ClientState(text, 0, D, used=used), context, identity.state_folder())
     scalars: dict[str, Scalar] = {
         "client": identity.name,
         "n_features": Y.shape[0],
         "n_samples": Y.shape[1],
         "n_atoms": r,
         "start_error": relative_error(Y, D, X),
+        "nonzeros": float(np.count_nonzero(X)) / Y.shape[1],
+        "mean_share": mean_share(Y),
     }
     return pack({"dictionary": D[:, used], "usage": energies[used]}, **scalars)
 
@@ -115,7 +121,7 @@ def _update(payload: Payload, context: Context) -> RecordDict:
         arrays["energies"] = new.energies
     if not all(np.isfinite(a).all() for a in (new.local_dictionary, *arrays.values())):
         raise PerdlError(f"{identity.name}: the update is not finite; lower step_size or rescale the data")
-    save_state(ClientState(state.settings, step, new.local_dictionary), context, identity.state_folder())
+    save_state(ClientState(state.settings, step, new.local_dictionary, D_g.shape[1]), context, identity.state_folder())
     scalars: dict[str, Scalar] = {
         "round": step,
         "error_before_update": new.error,
@@ -127,6 +133,9 @@ def _update(payload: Payload, context: Context) -> RecordDict:
 
 def _finish(payload: Payload, context: Context) -> RecordDict:
     identity = Identity.of(context.node_config)
+    if "global_dictionary" not in payload.arrays:  # the run failed before there was anything to keep
+        _samples.pop((context.run_id, identity.name), None)
+        return pack({}, client=identity.name)
     state, settings, learning, D_g, D_l = _resume(payload, context, identity)
     Y = _data(identity, settings, context.run_id)
     D = np.hstack([D_g, D_l])
@@ -135,7 +144,7 @@ def _finish(payload: Payload, context: Context) -> RecordDict:
     if known is not None and known.local_dictionary.shape == D_l.shape:
         scalars["local_distance"] = dictionary_distance(D_l, known.local_dictionary)
     save_model(identity.folder(settings), D_g, D_l)
-    save_state(ClientState(state.settings, state.step, D_l), context, identity.state_folder())
+    save_state(ClientState(state.settings, state.step, D_l, D_g.shape[1]), context, identity.state_folder())
     _samples.pop((context.run_id, identity.name), None)
     return pack({}, client=identity.name, **scalars)
 
@@ -149,7 +158,11 @@ def _resume(
     learning = identity.learning(settings)
     D_l = state.local_dictionary
     D_g = payload.array("global_dictionary", (D_l.shape[0], -1)).astype(D_l.dtype, copy=False)
-    if "indices" in payload.arrays and len(state.used):
+    # What the server sends decides what this client sends, so its width is held to what was agreed.
+    agreed = state.n_global if state.n_global >= 0 else settings.n_global
+    if isinstance(agreed, int) and D_g.shape[1] != agreed:
+        raise ProtocolError(f"{identity.name} was sent {D_g.shape[1]} global atoms, {agreed} were agreed")
+    if len(state.used):
         indices = payload.array("indices", (D_g.shape[1],), "i")
         if len(np.unique(indices)) < len(indices) or not np.isin(indices, np.arange(len(state.used))).all():
             raise ProtocolError(f"{identity.name} was sent indices that are not its own")

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.errors import DataError
-from common.protocol import natural_key
+from common.errors import DataError, SettingsError
+from common.protocol import check_name, natural_key
 from common.settings import LearningSettings, Settings
 from common.synthetic import ClientTruth, generate
 from perdl_client.mnist import label_partition, load_mnist_bytes
 from perdl_client.sources import load_samples
+from perdl_client.start import check_fit
 
 Floats = NDArray[np.floating]
 
@@ -48,7 +49,12 @@ class Identity:
     def of(cls, node_config: Mapping[str, Any]) -> Identity:
         """Read the identity from Flower's node configuration; ``client-1`` is partition 0."""
         partition = int(node_config.get("partition-id", 0))
-        return cls(str(node_config.get("name", f"client-{partition + 1}")), partition, node_config)
+        return cls(check_name(str(node_config.get("name", f"client-{partition + 1}"))), partition, node_config)
+
+    @property
+    def min_samples(self) -> int:
+        """Samples that must use an atom before it is sent: this client's own word, which no server can change."""
+        return int(self.node_config.get("min-samples", 2))
 
     def learning(self, settings: Settings) -> LearningSettings:
         """How this client learns: the run's settings, then its table in them, then its own."""
@@ -57,17 +63,13 @@ class Identity:
 
     def folder(self, settings: Settings) -> Path:
         """Where this client's own model goes."""
-        return self.state_folder() or Path(settings.output) / "clients" / self._file_name
+        return self.state_folder() or Path(settings.output) / "clients" / self.name
 
     def state_folder(self) -> Path | None:
         """Where a client keeps what it needs after a restart; none in a simulation, whose clients end with the run."""
         if _is_simulation():
             return None
-        return Path(str(self.node_config.get("folder", Path("perdl-clients") / self._file_name)))
-
-    @property
-    def _file_name(self) -> str:
-        return self.name.replace(os.sep, "_")
+        return Path(str(self.node_config.get("folder", Path("perdl-clients") / self.name)))
 
 
 def load_data(identity: Identity, settings: Settings) -> Floats:
@@ -91,7 +93,10 @@ def load_data(identity: Identity, settings: Settings) -> Floats:
     Y = _load(identity, settings).astype(settings.dtype, copy=False)
     if Y.size == 0:
         raise DataError(f"{identity.name} has no data: {Y.shape[1]} samples of {Y.shape[0]} features")
-    return Y
+    largest = float(np.abs(Y).max())
+    if not largest < np.finfo(Y.dtype).max ** 0.25:
+        raise DataError(f"{identity.name} has values up to {largest:.3g}, too large for {settings.dtype}: rescale them")
+    return Y - Y.mean(axis=1, keepdims=True) if settings.data.center else Y
 
 
 def truth(identity: Identity, settings: Settings) -> ClientTruth | None:
@@ -140,8 +145,9 @@ def _load(identity: Identity, settings: Settings) -> Floats:
             seed=settings.seed,
         )
         return np.ascontiguousarray(pixels[chosen].T) / 255.0
-    files = client_files(settings)
-    return load_samples(files[identity.partition], samples_in=data.samples_in, variable=data.variable)
+    return load_samples(
+        _one_file_each(settings)[identity.partition], samples_in=data.samples_in, variable=data.variable
+    )
 
 
 def client_files(settings: Settings) -> list[Path]:
@@ -150,20 +156,24 @@ def client_files(settings: Settings) -> list[Path]:
     Raises
     ------
     DataError
-        If ``data.path`` is missing or does not hold as many files as there are clients.
+        If ``data.path`` is missing or holds no file.
     """
     path = settings.data.path
     if not path:
         raise DataError('data.path is not set: with data.source = "files" it names a folder or a glob, a file a client')
-    found = [Path(p) for p in glob.glob(path)]
-    if len(found) == 1 and found[0].is_dir():
-        found = [p for p in found[0].iterdir() if not p.name.startswith(".")]
-    found.sort(key=lambda p: natural_key(p.name))
-    if len(found) != settings.n_clients:
-        raise DataError(
-            f"data.path = {path!r} has {len(found)} files, n_clients is {settings.n_clients}: set them equal"
-        )
+    place = Path(path)
+    inside = place.iterdir() if place.is_dir() else map(Path, glob.glob(path))
+    found = sorted((p for p in inside if not p.name.startswith(".")), key=lambda p: natural_key(str(p)))
+    if not found:
+        raise DataError(f"data.path = {path!r}: no file matches in {Path.cwd()}")
     return found
+
+
+def _one_file_each(settings: Settings) -> list[Path]:
+    files, n = client_files(settings), settings.n_clients
+    if len(files) != n:
+        raise DataError(f"data.path = {settings.data.path!r} has {len(files)} files, n_clients is {n}: set them equal")
+    return files
 
 
 def check_data(settings: Settings) -> None:
@@ -180,11 +190,15 @@ def check_data(settings: Settings) -> None:
     if settings.data.source != "files":
         return
     n_features = None
-    for path in client_files(settings):
+    for i, path in enumerate(_one_file_each(settings)):
         Y = load_samples(
             path, samples_in=settings.data.samples_in, variable=settings.data.variable, n_features=n_features
         )
         n_features = Y.shape[0]
+        name = f"client-{i + 1}"
+        check_fit(settings.for_client(name), n_features, name)
+        if isinstance(settings.n_global, int) and settings.n_global > n_features:
+            raise SettingsError(f"n_global = {settings.n_global}: must be at most the {n_features} features")
 
 
 def _is_simulation() -> bool:

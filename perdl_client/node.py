@@ -49,7 +49,7 @@ from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-from common.errors import FederationError, PerdlError
+from common.errors import FederationError, PerdlError, SettingsError
 
 Keys = tuple[ec.EllipticCurvePrivateKey, ec.EllipticCurvePublicKey]
 Scalar = str | int | float | bool
@@ -218,7 +218,7 @@ class _Link:
     ) -> None:
         host, _, port = server.rpartition(":")
         if not host or not port.isdecimal() or "/" in server:
-            raise FederationError(f"the server's address is {server!r}; write it as HOST:PORT, as in 127.0.0.1:8000")
+            raise SettingsError(f"the server's address is {server!r}; write it as HOST:PORT, as in 127.0.0.1:8000")
         self.server, self.stop, self.tell = server, stop, tell
         self.max_wait = float("inf") if max_wait is None else max_wait
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import threading
@@ -10,8 +11,9 @@ from pathlib import Path
 
 from flwr.app import Message
 
-from common.errors import SettingsError
-from common.protocol import FINISH, Scalar
+from common.errors import DataError, FederationError, SettingsError
+from common.files import write_atomically
+from common.protocol import FINISH, ProtocolError, Scalar, check_name, unpack
 from common.settings import learning_overrides
 
 
@@ -21,6 +23,7 @@ def node_config(
     samples_in: str,
     variable: str | None,
     folder: Path | None,
+    min_samples: int = 2,
     overrides: Sequence[str] = (),
 ) -> dict[str, Scalar]:
     """Return what a node is told at its start, after a look at the data.
@@ -36,6 +39,8 @@ def node_config(
         Name of the array in ``.npz`` and ``.mat`` files.
     folder : Path, optional
         Where state and model go; default ``perdl-clients/NAME``.
+    min_samples : int
+        Samples that must use an atom before it is sent.
     overrides : sequence of str
         ``key=value`` of learning settings that are this client's own.
 
@@ -44,10 +49,17 @@ def node_config(
     DataError, SettingsError
         Before any server is asked.
     """
-    if not name.strip():
-        raise SettingsError("--name is empty: it is the client's stable id")
-    told: dict[str, Scalar] = {"name": name, **learning_overrides(overrides)}
-    told["folder"] = str((folder or Path("perdl-clients") / name).resolve())
+    try:
+        check_name(name)
+    except ProtocolError as error:
+        raise SettingsError(f"--name: {error}") from None
+    told: dict[str, Scalar] = {"name": name, "min-samples": min_samples, **learning_overrides(overrides)}
+    place = (folder or Path("perdl-clients") / name).resolve()
+    try:
+        write_atomically(place / "client.txt", lambda file: file.write(name.encode()))
+    except OSError as error:
+        raise DataError(f"cannot write to {place}: {error.strerror}; choose another --folder") from None
+    told["folder"] = str(place)
     if data is not None:
         from perdl_client.sources import load_samples
 
@@ -57,9 +69,9 @@ def node_config(
         told |= {"data": str(data.resolve()), "samples-in": samples_in}
         if variable:
             told["variable"] = variable
-    elif name.rpartition("-")[2].isdecimal():
+    elif match := re.fullmatch(r"client-(\d{1,6})", name):
         # client-3 of a synthetic federation is its third: weak clients are counted by number.
-        told["partition-id"] = max(int(name.rpartition("-")[2]) - 1, 0)
+        told["partition-id"] = max(int(match[1]) - 1, 0)
     return told
 
 
@@ -76,15 +88,22 @@ def run_client(
     Raises
     ------
     FederationError
-        If the server is not there for ``max_wait`` seconds.
+        If the server is not there for ``max_wait`` seconds, or its run ended before its time.
     """
     from perdl_client.app import app
     from perdl_client.node import run_node
 
+    reasons: list[str] = []
+
     def is_last(message: Message) -> bool:
-        return message.metadata.message_type == FINISH
+        if message.metadata.message_type != FINISH:
+            return False
+        reasons.append(str(unpack(message.content).scalars.get("reason", "")))
+        return True
 
     run_node(server, app, told, stop=stop, is_last=is_last, max_wait=max_wait, on_event=on_event)
+    if any(reasons):
+        raise FederationError(f"the run ended before its time: {reasons[-1]}")
 
 
 def run_stock(server: str, told: dict[str, Scalar]) -> int:

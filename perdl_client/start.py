@@ -54,12 +54,8 @@ def first_dictionary(Y: Floats, learning: LearningSettings, seed: int, name: str
         If the settings do not fit the data.
     """
     d = Y.shape[0]
-    r, learner, scale = learning.n_atoms or d, LEARNERS[learning.learner], learning.threshold_scale(rms(Y))
-    if r > d and (learner.orthonormal or learning.start == "svd"):
-        what = f"the {learning.learner} learner" if learner.orthonormal else 'start = "svd"'
-        raise SettingsError(f"n_atoms = {r}: must be at most the {d} features of {name} for {what}")
-    if learning.coder != "hard-threshold" and learning.n_nonzero > r:
-        raise SettingsError(f"n_nonzero = {learning.n_nonzero}: must be at most n_atoms = {r} of {name}")
+    r = check_fit(learning, d, name)
+    learner, scale = LEARNERS[learning.learner], learning.threshold_scale(rms(Y))
     coder = learning.make_coder(rms(Y))
     rng = stream(seed, name, "start")
     if learning.start == "random":
@@ -72,6 +68,23 @@ def first_dictionary(Y: Floats, learning: LearningSettings, seed: int, name: str
     if learning.start == "svd":
         return warm_up(Y, svd_start(Y, r), learner, coder, **steps)
     return best_warm_up(Y, r, learner, coder, rng, n_restarts=learning.n_restarts, **steps)
+
+
+def check_fit(learning: LearningSettings, d: int, name: str) -> int:
+    """Return r_i after holding a client's settings to its number of features.
+
+    Raises
+    ------
+    SettingsError
+        If they do not fit; names the client.
+    """
+    r, learner = learning.n_atoms or d, LEARNERS[learning.learner]
+    if r > d and (learner.orthonormal or learning.start == "svd"):
+        what = f"the {learning.learner} learner" if learner.orthonormal else 'start = "svd"'
+        raise SettingsError(f"n_atoms = {r}: must be at most the {d} features of {name} for {what}")
+    if learning.coder != "hard-threshold" and learning.n_nonzero > r:
+        raise SettingsError(f"n_nonzero = {learning.n_nonzero}: must be at most n_atoms = {r} of {name}")
+    return r
 
 
 def random_dictionary(rng: np.random.Generator, d: int, r: int, dtype: np.dtype[np.floating]) -> Floats:
@@ -216,21 +229,35 @@ def usage(X: Floats) -> Floats:
     return energies
 
 
-def used_atoms(energies: Floats, min_usage: float) -> NDArray[np.intp]:
-    """Indices of the atoms that carry at least ``min_usage`` of what the most used one carries.
+def used_atoms(X: Floats, min_usage: float, min_samples: int = 2) -> NDArray[np.intp]:
+    """Indices of the atoms that are alive and that no single sample makes up.
 
     Parameters
     ----------
-    energies : (r,) array
-        See :func:`usage`.
+    X : (r, n) array
+        Codes.
     min_usage : float
-        0 keeps every atom that is used at all.
+        Share of the most used atom's energy (see :func:`usage`) that an atom must carry; 0 keeps all that are used.
+    min_samples : int
+        Samples that must use an atom. From 2 on, an atom that owes more than nine tenths of its energy to one sample
+        is left out too: it would show that sample.
 
     Returns
     -------
     (m,) int array, ascending
     """
-    return np.flatnonzero((energies > 0) & (energies >= min_usage * energies.max(initial=0)))
+    energies = usage(X)
+    alive = (energies > 0) & (energies >= min_usage * energies.max(initial=0))
+    if min_samples > 1:
+        alive &= np.count_nonzero(X, axis=1) >= min_samples
+        alive &= (X * X).max(axis=1, initial=0) <= 0.9 * energies
+    return np.flatnonzero(alive)
+
+
+def mean_share(Y: Floats) -> float:
+    """Return the share of the samples' energy that their mean carries, in [0, 1]."""
+    size = float(np.linalg.norm(Y)) ** 2
+    return float(np.linalg.norm(Y.mean(axis=1))) ** 2 * Y.shape[1] / size if size > 0 else 0.0
 
 
 def rms(Y: Floats) -> float:

@@ -32,6 +32,8 @@ class ClientState:
         The last round answered; 0 after the start.
     local_dictionary : (d, r_l) array
         D^l_i; before matching, the whole D_i^(0).
+    n_global : int
+        r^g as it was when the first D^g came; -1 before.
     used : (m,) int array
         Which of its atoms the client sent for matching; empty once D^l is split off.
     """
@@ -39,6 +41,7 @@ class ClientState:
     settings: str
     step: int
     local_dictionary: Floats
+    n_global: int = -1
     used: Ints = field(default_factory=lambda: np.empty(0, dtype=np.intp))
 
 
@@ -53,10 +56,10 @@ def save_state(state: ClientState, context: Context, folder: Path | None) -> Non
         A restarted client finds its state there; files are written whole or not at all.
     """
     arrays = {"local_dictionary": state.local_dictionary, "used": state.used}
-    record = pack(arrays, settings=state.settings, step=state.step)
+    record = pack(arrays, settings=state.settings, step=state.step, n_global=state.n_global)
     context.state.config_records[_STATE] = record.config_records[_STATE]
     if folder is not None:
-        head = np.array([state.settings, str(state.step), str(context.run_id)])
+        head = np.array([state.settings, str(state.step), str(state.n_global), str(context.run_id)])
         write_npz(folder / _FILE, head=head, **arrays)
 
 
@@ -74,14 +77,24 @@ def load_state(context: Context, folder: Path | None) -> ClientState:
             settings=payload.scalar("settings", str),
             step=payload.scalar("step", int),
             local_dictionary=payload.array("local_dictionary", (-1, -1)),
+            n_global=payload.scalar("n_global", int),
             used=payload.array("used", (-1,), "i"),
         )
     if folder is not None and (folder / _FILE).exists():
         with np.load(folder / _FILE, allow_pickle=False) as file:
-            settings, step, run_id = file["head"].tolist()
+            settings, step, n_global, run_id = file["head"].tolist()
             if run_id == str(context.run_id):
-                return ClientState(settings, int(step), file["local_dictionary"], file["used"])
+                return ClientState(settings, int(step), file["local_dictionary"], int(n_global), file["used"])
     raise PerdlError("this client has no state of this run: it was restarted without its folder, or joined too late")
+
+
+def has_state(context: Context, folder: Path | None) -> bool:
+    """Whether this client has been initialised in this run."""
+    try:
+        load_state(context, folder)
+    except PerdlError:
+        return False
+    return True
 
 
 def save_model(folder: Path, global_dictionary: Floats, local_dictionary: Floats) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from pathlib import Path
 
 from flwr.app import Context
@@ -10,7 +13,7 @@ from flwr.supercore.inflatable.inflatable_utils import pull_objects
 
 from common.settings import Settings, settings_from_flat
 from common.threads import one_blas_thread
-from perdl_server.results import RunFolder
+from perdl_server.results import SERVED, RunFolder
 from perdl_server.strategy import PerMA
 
 app = ServerApp()
@@ -19,9 +22,18 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run PerMA as ``context.run_config`` says."""
+    if os.environ.get(SERVED):
+        threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     # An answer is announced before its content is there; Flower then looks again after a whole second.
     (pull_objects.__kwdefaults__ or {})["initial_backoff"] = 0.02
     run(settings_from_flat(context.run_config), grid)
+
+
+def _end_with_parent(parent: int) -> None:
+    """Flower leaves a ServerApp behind, asleep for ever, when what started it is killed."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
 
 
 def run(settings: Settings, grid: Grid) -> None:

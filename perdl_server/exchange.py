@@ -37,8 +37,8 @@ class Exchange:
         self._stopped = stopped
         self.bytes: dict[str, dict[str, int]] = defaultdict(lambda: {"to_clients": 0, "to_server": 0})
 
-    def ask(self, phase: str, messages: Sequence[Message], timeout: float) -> list[Message]:
-        """Send messages and return the answers that came in time, in order of arrival.
+    def send(self, phase: str, messages: Sequence[Message]) -> dict[str, int]:
+        """Send messages; return the node that each message's id was sent to.
 
         Parameters
         ----------
@@ -46,40 +46,53 @@ class Exchange:
             Under what the bytes are counted.
         messages : sequence of Message
             At most one for each node.
-        timeout : float
-            Seconds.
         """
-        count = self.bytes[phase]
-        count["to_clients"] += sum(payload_bytes(message.content) for message in messages)
-        waiting = {message_id for message_id in self.grid.push_messages(messages) if message_id}
-        answers: list[Message] = []
+        self.bytes[phase]["to_clients"] += sum(payload_bytes(message.content) for message in messages)
+        ids = self.grid.push_messages(messages)
+        return {i: message.metadata.dst_node_id for i, message in zip(ids, messages, strict=True) if i}
 
-        def look() -> bool:
-            for answer in self.grid.pull_messages(waiting):
-                waiting.discard(answer.metadata.reply_to_message_id)
-                answers.append(answer)
-            return not waiting
+    def receive(self, phase: str, waiting: dict[str, int]) -> dict[int, Message]:
+        """Return the answers that are there, by node, and take them off ``waiting``.
 
-        self._wait(look, timeout)
-        count["to_server"] += sum(payload_bytes(answer.content) for answer in answers if answer.has_content())
+        An answer belongs to the message that it answers: where a node has gone, Flower answers in its place.
+        """
+        answers = {}
+        for answer in self.grid.pull_messages(list(waiting)):
+            node = waiting.pop(answer.metadata.reply_to_message_id, None)
+            if node is not None:
+                answers[node] = answer
+                if answer.has_content():
+                    self.bytes[phase]["to_server"] += payload_bytes(answer.content)
         return answers
 
-    def nodes(self, wanted: int, timeout: float) -> list[int]:
-        """Wait until ``wanted`` nodes have joined; return those there are when it is so or the time is over."""
-        found: list[int] = []
+    def ask(self, phase: str, messages: Sequence[Message], timeout: float, *, last: bool = False) -> dict[int, Message]:
+        """Send messages and return the answers that came within ``timeout`` seconds, by node.
+
+        Parameters
+        ----------
+        phase, messages
+            See :meth:`send`.
+        timeout : float
+            Seconds.
+        last : bool
+            Whether this is said to clients of a run that is ending already.
+        """
+        waiting = self.send(phase, messages)
+        answers: dict[int, Message] = {}
 
         def look() -> bool:
-            found[:] = sorted(self.grid.get_node_ids())
-            return len(found) >= wanted
+            if waiting:
+                answers.update(self.receive(phase, waiting))
+            return not waiting
 
-        self._wait(look, timeout)
-        return found
+        self.wait(look, timeout, heed_stop=not last)
+        return answers
 
-    def _wait(self, look: Callable[[], bool], timeout: float) -> None:
+    def wait(self, look: Callable[[], bool], timeout: float, *, heed_stop: bool = True) -> None:
         """Call ``look`` until it is true, with growing pauses, for at most ``timeout`` seconds."""
         end, pause = time.monotonic() + timeout, _FIRST_PAUSE
         while True:
-            if self._stopped():
+            if heed_stop and self._stopped():
                 raise KeyboardInterrupt
             if look():
                 return

@@ -26,7 +26,11 @@ Ints = NDArray[np.intp]
 
 
 class MatchingError(PerdlError, ValueError):
-    """Dictionaries that cannot be matched."""
+    """Dictionaries that cannot be matched; ``client`` is whose is the cause."""
+
+    def __init__(self, text: str, client: str = "") -> None:
+        super().__init__(text)
+        self.client = client
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,7 @@ def global_matching(dictionaries: Sequence[Floats], n_global: int, names: Sequen
     return Matching(indices, signs, lengths, global_dictionary, local)
 
 
-def suggest_n_global(dictionaries: Sequence[Floats]) -> tuple[int, Floats]:
+def suggest_n_global(dictionaries: Sequence[Floats], names: Sequence[str] | None = None) -> tuple[int, Floats]:
     r"""Guess how many atoms are shared, from the jump in path lengths.
 
     Finds every path, takes the mean edge :math:`\ell_j` of each, and returns the place of the largest jump in
@@ -100,6 +104,8 @@ def suggest_n_global(dictionaries: Sequence[Floats]) -> tuple[int, Floats]:
     Parameters
     ----------
     dictionaries : sequence of (d, r_i) arrays
+    names : sequence of str, optional
+        What errors call the clients.
 
     Returns
     -------
@@ -108,18 +114,35 @@ def suggest_n_global(dictionaries: Sequence[Floats]) -> tuple[int, Floats]:
     path_lengths : (min(r_i),) array
         All path lengths.
     """
-    _check(dictionaries, 0, None)
+    _check(dictionaries, 0, names)
     sizes = [D.shape[1] for D in dictionaries]
     _, lengths = _shortest_paths(dictionaries, min(sizes))
     if len(sizes) == 1 or min(sizes) == 0:
         return min(sizes), lengths
-    unrelated = _unrelated_edge(len(dictionaries[0]), sizes)
+    unrelated = unrelated_edge(len(dictionaries[0]), sizes)
     edges = np.minimum(lengths / (len(sizes) - 1), unrelated)
     return int(np.diff(edges, prepend=0.0, append=unrelated).argmax()), lengths
 
 
-def _unrelated_edge(d: int, sizes: Sequence[int], n_draws: int = 5, n_layers: int = 10) -> float:
-    """Mean edge of the best path through random unit atoms; a few layers tell, however many clients there are."""
+def unrelated_edge(d: int, sizes: Sequence[int], n_draws: int = 5, n_layers: int = 10) -> float:
+    """Mean edge of the best path through random unit atoms: what to hold the edges of real paths against.
+
+    Parameters
+    ----------
+    d : int
+        Features.
+    sizes : sequence of int
+        Atoms of each client, two clients or more.
+    n_draws, n_layers : int
+        A few layers tell, however many clients there are.
+
+    Returns
+    -------
+    float
+        0 for a single client.
+    """
+    if len(sizes) < 2 or min(sizes) == 0:
+        return 0.0
     rng = np.random.default_rng(0)
     edges = []
     for _ in range(n_draws):
@@ -200,10 +223,12 @@ def _check(dictionaries: Sequence[Floats], n_global: int, names: Sequence[str] |
         if dictionary.shape[0] != d:
             raise MatchingError(
                 f"{name} has {dictionary.shape[0]} features, {who[0]} has {d}: all clients' samples must have the same "
-                "features in the same order"
+                "features in the same order",
+                name,
             )
         if dictionary.shape[1] < n_global:
             raise MatchingError(
                 f"{name} has {dictionary.shape[1]} usable atoms, fewer than n_global = {n_global}: lower n_global, "
-                "lower min_usage, or give this client more samples"
+                "lower min_usage, or give this client more samples",
+                name,
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Mapping
 from importlib import metadata
@@ -21,6 +22,8 @@ from common.settings import Settings
 Floats = NDArray[np.floating]
 
 STOP = "stop"
+SERVED = "PERDL_SERVED"
+"""Environment variable of a ServerApp that ``perdl server`` watches over."""
 
 
 class RunFolder:
@@ -48,8 +51,10 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=True)
             for name in ("metrics.jsonl", "rounds.jsonl"):
                 (path / name).write_text("")
-            for name in ("summary.json", "global_dictionary.npz", STOP):
+            for name in ("summary.json", "global_dictionary.npz"):
                 (path / name).unlink(missing_ok=True)
+            if not os.environ.get(SERVED):  # there, whoever serves clears it, and may have written it since
+                (path / STOP).unlink(missing_ok=True)
         except OSError as error:
             raise PerdlError(f"cannot write results to {path}: {error.strerror}; choose another --output") from None
 
@@ -94,6 +99,42 @@ def describe(settings: Settings) -> dict[str, Any]:
         "settings": settings.model_dump(exclude_none=True),
         "versions": {**versions, "python": python_version(), "protocol": PROTOCOL},
     }
+
+
+def warnings(report: Mapping[str, Any], clients: Mapping[str, Mapping[str, Any]], settings: Settings) -> list[str]:
+    """Return, in words for people, what makes a run's result doubtful though nothing failed."""
+    found = []
+    edges = np.asarray(report["path_lengths"][: report["n_global"]]) / max(len(clients) - 1, 1)
+    far = int(np.count_nonzero(edges > 0.8 * report["unrelated_edge"])) if len(clients) > 1 else 0
+    if far:
+        found.append(
+            f"{far} of {len(edges)} global atoms are no nearer to each other across clients than unrelated atoms would "
+            f"be (mean distance {edges.max():.2f}, unrelated {report['unrelated_edge']:.2f}): they are not shared; "
+            'lower n_global or set it to "auto"'
+        )
+    if settings.n_global == "auto" and report["n_global"] == 0:
+        lengths = np.asarray(report["path_lengths"]) / max(len(clients) - 1, 1)
+        near = f"{lengths[0]:.2f}" if len(lengths) else "-"
+        found.append(
+            f"n_global = auto found no shared atom (nearest path: mean distance {near}, unrelated atoms "
+            f"{report['unrelated_edge']:.2f}); look at the scale of the data and the threshold, or set n_global"
+        )
+    dense = [
+        name for name, facts in clients.items() if facts["n_atoms"] > 1 and facts["nonzeros"] > 0.7 * facts["n_atoms"]
+    ]
+    if dense:
+        facts = clients[dense[0]]
+        found.append(
+            f"codes are not sparse ({facts['nonzeros']:.1f} of {facts['n_atoms']} atoms a sample at {dense[0]}"
+            f"{' and others' if len(dense) > 1 else ''}): raise threshold or set threshold_unit = rms"
+        )
+    uncentred = [name for name, facts in clients.items() if facts["mean_share"] > 0.9]
+    if uncentred and not settings.data.center:
+        found.append(
+            f"the mean carries {clients[uncentred[0]]['mean_share']:.1%} of the energy of {uncentred[0]}'s data: the "
+            "first shared atom will be that mean; set data.center = true"
+        )
+    return found
 
 
 def spread(values: list[float]) -> dict[str, float]:

@@ -1,5 +1,7 @@
 """Claims of the settings: every mistake is one line that names key, value and what is allowed; nothing is lost."""
 
+import json
+
 import pytest
 
 from common.coders import OMP, HardThreshold, TopK
@@ -172,11 +174,11 @@ def test_a_second_line_in_an_override_is_not_dropped():
         ("n_restarts=1_000", lambda s: s.n_restarts == 1000),
         ("threshold=1", lambda s: s.threshold == 1.0 and type(s.threshold) is float),
         ("threshold=1e-3", lambda s: s.threshold == 1e-3),
-        ("data.path=a b/c", lambda s: s.data.path == "a b/c"),
-        ("data.path=x=y", lambda s: s.data.path == "x=y"),
-        ("data.path='3'", lambda s: s.data.path == "3"),
+        ("output=a b/c", lambda s: s.output == "a b/c"),
+        ("output=x=y", lambda s: s.output == "x=y"),
+        ("output='3'", lambda s: s.output == "3"),
         ("output=2026-11-28", lambda s: s.output == "2026-11-28"),
-        ("data.path=/srv/clinic #1/*.csv", lambda s: s.data.path == "/srv/clinic #1/*.csv"),
+        ("output=/srv/clinic #1/*.csv", lambda s: s.output == "/srv/clinic #1/*.csv"),
         ("clients.a.learner=gradient", lambda s: s.clients == {"a": {"learner": "gradient"}}),
         ("clients.site.b.n_atoms=5", lambda s: s.clients == {"site.b": {"n_atoms": 5}}),
     ],
@@ -263,7 +265,7 @@ def test_flat_names_are_those_of_overrides():
     assert flat["synthetic.n_features"] == 6
     assert flat["clients.a.n_atoms"] == 5
     assert "quorum" not in flat
-    rebuilt = load_settings(overrides=[f"{key}={value}" for key, value in flat.items()])
+    rebuilt = load_settings(overrides=[f"{key}={json.dumps(value)}" for key, value in flat.items()])
     assert rebuilt == load_settings(overrides=["clients.a.n_atoms=5"])
 
 

@@ -150,15 +150,23 @@ def test_usage_is_the_energy_of_each_code_row():
         ([0.0, 0.0], 0.0, []),
         ([0.0, 0.0], 0.5, []),
         ([], 0.5, []),
-        ([1e-300, 1e-305], 1e-4, [0]),
+        ([1e-290, 1e-295], 1e-4, [0]),
     ],
 )
 def test_used_atoms_carry_their_share_of_the_most_used_one(energies, min_usage, kept):
-    assert used_atoms(np.array(energies), min_usage).tolist() == kept
+    X = np.sqrt(np.array(energies).reshape(-1, 1) / 2) * np.ones((1, 2))
+    assert used_atoms(X, min_usage).tolist() == kept
+
+
+def test_an_atom_that_one_sample_makes_up_is_not_sent():
+    X = np.array([[0, 5.0, 0, 0], [1, 1, 0, 0], [9, 1, 1, 1], [3, 1, 1, 1]])  # 84 of 84 + 3, then 9 of 12
+    assert used_atoms(X, 0.0).tolist() == [1, 3]
+    assert used_atoms(X, 0.0, min_samples=1).tolist() == [0, 1, 2, 3]
+    assert used_atoms(X, 0.0, min_samples=3).tolist() == [3]
 
 
 @pytest.mark.parametrize("coder", [CODER, TopK(6)], ids=repr)
 def test_atoms_that_no_sample_reaches_are_not_used(coder):
     Y = np.random.default_rng(9).standard_normal((6, 3))
     D = np.linalg.svd(Y)[0]  # three atoms in the span of the samples, three off it
-    assert used_atoms(usage(coder(Y, D)), 1e-4).tolist() == [0, 1, 2]
+    assert used_atoms(coder(Y, D), 1e-4, min_samples=1).tolist() == [0, 1, 2]
