@@ -239,7 +239,7 @@ class Federation:
         with np.errstate(over="ignore"):
             dictionary = payload.array("dictionary", (-1, -1)).astype(dtype, copy=False)
             usage = payload.array("usage", (dictionary.shape[1],)).astype(dtype, copy=False)
-        norms = np.linalg.norm(dictionary, axis=0)
+            norms = np.linalg.norm(dictionary, axis=0)
         if not ((norms > 1 / _ABSURD) & (norms < _ABSURD) & (usage >= 0) & np.isfinite(usage)).all():
             raise ProtocolError(f"{name} sent atoms or energies out of all proportion")
         facts = {

@@ -6,12 +6,13 @@ import json
 
 import numpy as np
 import pytest
-from flwr.app import Message
+from flwr.app import Error, Message
+from flwr.common.constant import ErrorCode
 
 from common.coders import HardThreshold
 from common.dictionaries import dictionary_distance
 from common.errors import DataError, FederationError
-from common.protocol import FINISH, INITIALISE, UPDATE, unpack
+from common.protocol import FINISH, INITIALISE, UPDATE, pack, unpack
 from common.settings import load_settings
 from common.synthetic import generate
 from perdl.in_process import InProcessGrid, run_in_process, simulation
@@ -318,8 +319,6 @@ def test_silent_clients_are_left_out_while_the_quorum_holds(tmp_path):
 
 
 def spoil_with(array):
-    from common.protocol import pack
-
     def spoil(answer):
         payload = unpack(answer.content)
         answer.content = pack(
@@ -391,3 +390,113 @@ def test_a_deployed_client_reads_no_path_that_the_server_names(tmp_path, monkeyp
     grid = InProcessGrid(client_app, [{"partition-id": 0}])
     with pytest.raises(FederationError, match="client-1 was given no data"):
         run(settings, grid)
+
+
+def spoil_start(**changes):
+    """A grid whose client 3 changes its first message."""
+
+    class Grid(InProcessGrid):
+        def _answer(self, message):
+            answer = super()._answer(message)
+            if message.metadata.message_type == INITIALISE and message.metadata.dst_node_id % 1000 == 2:
+                payload = unpack(answer.content)
+                arrays = {**payload.arrays, **{k: v for k, v in changes.items() if isinstance(v, np.ndarray)}}
+                scalars = {**payload.scalars, **{k: v for k, v in changes.items() if not isinstance(v, np.ndarray)}}
+                answer.content = pack(arrays, **{k: v for k, v in scalars.items() if k != "protocol" and v is not None})
+            return answer
+
+    return Grid
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"dictionary": 1e16 * np.ones((6, 6))},
+        {"dictionary": 1e200 * np.ones((6, 6))},
+        {"dictionary": np.zeros((6, 6))},
+        {"dictionary": np.eye(7)[:, :6]},
+        {"dictionary": np.eye(6)[:, :2], "usage": np.ones(2)},
+        {"usage": -np.ones(6)},
+        {"n_samples": None},
+        {"start_error": float("nan")},
+        {"client": "a/../b"},
+        {"client": "9" * 5000},
+        {"client": "line\nbreak"},
+    ],
+    ids=lambda changes: " ".join(changes),
+)
+def test_a_start_that_does_not_fit_is_left_out_and_stops_nobody_else(tmp_path, changes):
+    summary = federate_over(spoil_start(**changes), tmp_path / "a", "quorum=9", "join_timeout=0.2", "rounds=20")
+    assert len(summary["clients"]) == 9
+    assert summary["final"]["global_distance"] <= 1e-4
+    with pytest.raises(FederationError, match="9 of 10 clients could start"):
+        federate_over(spoil_start(**changes), tmp_path / "b", "join_timeout=0.2")
+
+
+def test_a_client_is_told_its_own_failure_and_no_others(tmp_path):
+    reasons = {}
+
+    def record(message):
+        if message.metadata.message_type == FINISH and not message.metadata.reply_to_message_id:
+            reasons[message.metadata.dst_node_id % 1000] = unpack(message.content).scalars["reason"]
+
+    rng = np.random.default_rng(0)
+    for i, d in enumerate((5, 5, 7)):
+        np.save(tmp_path / f"{i}.npy", rng.standard_normal((50, d)))
+    overrides = ["n_clients=3", "data.source=files", f"data.path={tmp_path}/*.npy", "n_global=2"]
+    with pytest.raises(FederationError):
+        federate(tmp_path / "out", *overrides, record=record)
+    assert "client-3 has 7 features" in reasons[2]
+    assert reasons[0] == reasons[1] == "it failed at the server, whose log says why"
+
+
+class DyingGrid(InProcessGrid):
+    """Client 2 goes after round 3: from then on Flower answers in its place, under its own name."""
+
+    asked = 0
+
+    def _answer(self, message):
+        payload = unpack(message.content)
+        if message.metadata.dst_node_id % 1000 == 1 and payload.scalars.get("round", 0) > 3:
+            self.asked += 1
+            answer = Message(Error(ErrorCode.NODE_UNAVAILABLE, "gone"), reply_to=message)
+            answer.metadata.__dict__["_src_node_id"] = 1
+            answer.metadata.__dict__["_message_id"] = f"{message.object_id}-gone"
+            message.metadata.__dict__["_message_id"] = f"{message.object_id}-asked"
+            answer.metadata.__dict__["_reply_to_message_id"] = message.metadata.message_id
+            return answer
+        return super()._answer(message)
+
+
+def test_a_client_that_has_gone_is_asked_no_more(tmp_path):
+    settings = load_settings(None, [f"output={tmp_path}", "quorum=9", "rounds=8", "tolerance=0", "round_timeout=30"])
+    with simulation():
+        grid = DyingGrid(client_app, [{"partition-id": i} for i in range(10)])
+        run(settings, grid)
+    rows = [json.loads(line) for line in (tmp_path / "rounds.jsonl").read_text().splitlines()]
+    assert [row["clients"] for row in rows] == [10, 10, 10, 9, 9, 9, 9, 9]
+    assert grid.asked == 1
+
+
+@pytest.mark.parametrize(
+    ("overrides", "word"),
+    [
+        (["threshold=1e-9"], "codes are not sparse"),
+        (["synthetic.n_global=0", "synthetic.n_local=6"], "are no nearer to each other across clients"),
+        (["synthetic.n_global=0", "synthetic.n_local=6", "n_global=auto"], "found no shared atom"),
+        ([], None),
+    ],
+)
+def test_doubtful_results_are_named(tmp_path, overrides, word):
+    summary, _ = federate(tmp_path, "rounds=3", *overrides)
+    text = " ".join(summary["warnings"])
+    assert (word in text) if word else not text
+
+
+def test_data_that_are_all_mean_are_named_until_centred(tmp_path):
+    rng = np.random.default_rng(0)
+    for i in range(2):
+        np.save(tmp_path / f"{i}.npy", 100 + rng.standard_normal((80, 5)))
+    overrides = ["n_clients=2", "data.source=files", f"data.path={tmp_path}/*.npy", "n_global=1", "rounds=2"]
+    assert "set data.center = true" in " ".join(federate(tmp_path / "a", *overrides)[0]["warnings"])
+    assert "data.center" not in " ".join(federate(tmp_path / "b", "data.center=true", *overrides)[0]["warnings"])

@@ -1,0 +1,146 @@
+"""What a client refuses, whatever a server asks: the protection of its data is its own."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from flwr.app import Context, Message, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
+
+from common.protocol import FINISH, INITIALISE, UPDATE, pack, unpack
+from common.settings import load_settings
+from perdl_client.app import app
+
+RUNS = itertools.count(1)  # a warm process keeps a run's samples
+
+
+class Client:
+    """A deployed client, asked directly; the server's messages are the test's."""
+
+    def __init__(self, folder, Y, **told):
+        np.save(folder / "data.npy", Y.T)
+        config = {"name": "ada", "data": str(folder / "data.npy"), "folder": str(folder / "own"), **told}
+        self.context = Context(run_id=next(RUNS), node_id=3, node_config=config, state=RecordDict(), run_config={})
+        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 7, 1, 1
+
+    def ask(self, kind, arrays=None, **scalars):
+        return app(Message(pack(arrays or {}, **scalars), 3, kind), self.context)
+
+    def start(self, *overrides):
+        settings = load_settings(None, ["n_clients=1", "data.source=files", *overrides])
+        return self.ask(INITIALISE, settings=settings.model_dump_json(exclude_none=True))
+
+
+def sparse_data(d=6, n=200, seed=0):
+    rng = np.random.default_rng(seed)
+    return np.linalg.qr(rng.standard_normal((d, d))).Q @ (rng.standard_normal((d, n)) * (rng.random((d, n)) < 0.3))
+
+
+@pytest.fixture
+def client(tmp_path, monkeypatch):
+    monkeypatch.delenv("PERDL_SIMULATION", raising=False)
+    one = Client(tmp_path, sparse_data())
+    assert one.start().has_content()
+    return one
+
+
+def first_update(client, width=3, indices=(0, 1, 2), t=1):
+    arrays = {"global_dictionary": np.eye(6)[:, :width]}
+    if indices is not None:
+        arrays |= {"indices": np.array(indices), "signs": np.ones(len(indices))}
+    return client.ask(UPDATE, arrays, round=t)
+
+
+def refused(answer, text):
+    return answer.has_error() and text in answer.error.reason
+
+
+def test_the_first_dictionary_is_sent_once(client):
+    assert refused(client.start(), "sends no other")
+    assert refused(client.start("n_atoms=5"), "sends no other")
+
+
+def test_no_more_atoms_are_sent_than_were_agreed(client):
+    assert refused(first_update(client, width=6, indices=range(6)), "sent 6 global atoms, 3 were agreed")
+    assert refused(first_update(client, width=0, indices=()), "sent 0 global atoms, 3 were agreed")
+    answer = first_update(client)
+    assert unpack(answer.content).arrays["contribution"].shape == (6, 3)
+    assert refused(first_update(client, width=4, indices=None, t=2), "sent 4 global atoms, 3 were agreed")
+
+
+def test_with_auto_the_first_width_holds_for_the_whole_run(tmp_path, monkeypatch):
+    monkeypatch.delenv("PERDL_SIMULATION", raising=False)
+    client = Client(tmp_path, sparse_data())
+    client.start("n_global=auto")
+    assert first_update(client, width=2, indices=(0, 1)).has_content()
+    assert refused(first_update(client, width=5, indices=None, t=2), "sent 5 global atoms, 2 were agreed")
+
+
+@pytest.mark.parametrize("indices", [(0, 0, 1), (0, 1, 6), (-1, 0, 1), None])
+def test_indices_must_be_the_clients_own(client, indices):
+    assert first_update(client, indices=indices).has_error()
+
+
+def test_a_replayed_round_is_refused(client):
+    assert first_update(client).has_content()
+    assert refused(first_update(client, indices=None), "has answered round 1 already")
+    assert first_update(client, indices=None, t=2).has_content()
+
+
+@pytest.mark.parametrize("bad", [np.full((6, 3), np.nan), np.zeros((5, 3)), np.zeros((6, 3), dtype=int)])
+def test_a_broken_global_dictionary_is_refused(client, bad):
+    arrays = {"global_dictionary": bad, "indices": np.arange(3), "signs": np.ones(3)}
+    assert client.ask(UPDATE, arrays, round=1).has_error()
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        # k-means with more centres than samples: every sample its own atom
+        ["n_atoms=400", "learner=gradient", "coder=top-k", "n_nonzero=1", "step_size=1.0", "min_usage=0"],
+        # a threshold that only the largest samples pass
+        ["threshold=6.0", "warmup_threshold=6.0", "min_usage=0"],
+    ],
+    ids=["every sample an atom", "largest samples alone"],
+)
+def test_settings_that_make_atoms_of_samples_reveal_none(tmp_path, monkeypatch, overrides):
+    monkeypatch.delenv("PERDL_SIMULATION", raising=False)
+    Y = np.random.default_rng(1).standard_normal((12, 150)) * np.random.default_rng(2).exponential(1, 150)
+    answer = Client(tmp_path, Y).start("n_global=0", "n_restarts=1", "warmup_steps=60", *overrides)
+    if answer.has_error():
+        assert "no code" in answer.error.reason
+        return
+    sent = unpack(answer.content).arrays["dictionary"]
+    cosines = np.abs((sent / np.linalg.norm(sent, axis=0)).T @ (Y / np.linalg.norm(Y, axis=0)))
+    assert (cosines > 1 - 1e-9).sum() == 0
+
+
+def test_a_client_can_ask_for_more_samples_behind_every_atom(tmp_path, monkeypatch):
+    monkeypatch.delenv("PERDL_SIMULATION", raising=False)
+    sent = []
+    for k in (1, 60, 100):
+        (tmp_path / str(k)).mkdir()
+        answer = Client(tmp_path / str(k), sparse_data(), **{"min-samples": k}).start("n_global=0")
+        sent.append(0 if answer.has_error() else unpack(answer.content).arrays["dictionary"].shape[1])
+    assert sent[0] == 6
+    assert sent[0] >= sent[1] > sent[2] == 0
+
+
+def test_a_client_let_go_before_matching_answers_and_keeps_nothing(client):
+    answer = client.ask(FINISH, reason="it failed at the server")
+    assert set(unpack(answer.content).scalars) == {"protocol", "client"}
+
+
+def test_state_survives_a_new_process(tmp_path, monkeypatch):
+    monkeypatch.delenv("PERDL_SIMULATION", raising=False)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    one, other = Client(tmp_path / "a", sparse_data()), Client(tmp_path / "b", sparse_data())
+    for client in (one, other):
+        client.start()
+        first_update(client)
+    other.context.state = RecordDict()  # as after a restart: the folder is all there is
+    again = [unpack(first_update(client, indices=None, t=2).content).arrays["contribution"] for client in (one, other)]
+    np.testing.assert_array_equal(*again)
