@@ -146,8 +146,8 @@ def client(
     from perdl_client.runner import node_config, run_client, run_stock
 
     # A proxy for the world outside is none for this machine.
-    for variable in ("NO_PROXY", "no_proxy"):
-        os.environ[variable] = ",".join(filter(None, [os.environ.get(variable), "127.0.0.1,localhost,::1"]))
+    for key in ("NO_PROXY", "no_proxy"):
+        os.environ[key] = ",".join(filter(None, [os.environ.get(key), "127.0.0.1,localhost,::1"]))
     told = node_config(name, data, samples_in, variable, folder, min_samples, override)
     if stock:
         raise typer.Exit(run_stock(server, told))
