@@ -20,7 +20,7 @@ from perdl.in_process import simulation
 from perdl_client.data import Identity, load_data
 from perdl_client.learners import LEARNERS
 from perdl_client.local_update import relative_error
-from perdl_client.mnist import load_mnist_bytes
+from perdl_client.mnist import load_mnist
 from perdl_client.start import first_dictionary, rms
 
 Floats = NDArray[np.floating]
@@ -51,7 +51,7 @@ def compare_on_test_images(global_dictionary: Floats, settings: Settings, n_step
             "PerMA": global_dictionary,
             "pooled data": learn_alone(np.hstack(samples), settings, "pooled", n_steps),
         }
-        pixels, _ = load_mnist_bytes(settings.data.path, "test")
+        pixels, _ = load_mnist(settings.data.path, "test")
         Y = (pixels[-settings.evaluation.n_test :].T / 255.0).astype(settings.dtype)
         k = settings.evaluation.n_nonzero
         return {name: relative_error(Y, D, omp(Y, D, k)) for name, D in dictionaries.items()}

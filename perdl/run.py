@@ -94,7 +94,7 @@ def serve(settings: Settings, address: str, on_ready: Callable[[], None] = lambd
         try:
             while not status.startswith("finished"):
                 time.sleep(0.2)
-                status, details = run_status(run_id, address, home)
+                status, details = run_status(run_id, address)
         except KeyboardInterrupt:
             # The ServerApp is a process of its own, which Flower ends without a word.
             stop_run_in(folder)

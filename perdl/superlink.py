@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from flwr.proto.control_pb2 import ListRunsRequest, ListRunsResponse, StopRunRequest
+from flwr.proto.control_pb2 import ListRunsRequest, ListRunsResponse
 
 from common.errors import FederationError, SettingsError
 from perdl import __version__
@@ -144,18 +144,11 @@ def submit(bundle: Path, address: str, home: Path) -> int:
         raise FederationError(f"Flower did not take the run on {address}: {words[-600:]}") from None
 
 
-def run_status(run_id: int, address: str, home: Path) -> tuple[str, str]:
+def run_status(run_id: int, address: str) -> tuple[str, str]:
     """Status of a run, as ``running`` or ``finished:completed``, and Flower's details; a few milliseconds."""
     answer = _control(address, "list-runs", ListRunsRequest(run_id=run_id).SerializeToString())
     status = ListRunsResponse.FromString(answer).run_dict[run_id].status
     return ":".join(part for part in (status.status, status.sub_status) if part), status.details
-
-
-def stop_run(run_id: int, address: str, home: Path) -> None:
-    """Ask the SuperLink to stop a run; its ServerApp is told within seconds. Nothing to do if it has finished."""
-    with suppress(FederationError):
-        if not run_status(run_id, address, home)[0].startswith("finished"):
-            _control(address, "stop-run", StopRunRequest(run_id=run_id).SerializeToString())
 
 
 def _control(address: str, call: str, request: bytes) -> bytes:

@@ -16,7 +16,7 @@ from common.errors import DataError, SettingsError
 from common.protocol import check_name, natural_key
 from common.settings import LearningSettings, Settings
 from common.synthetic import ClientTruth, generate
-from perdl_client.mnist import label_partition, load_mnist_bytes
+from perdl_client.mnist import label_partition, load_mnist
 from perdl_client.sources import load_samples
 from perdl_client.start import check_fit
 
@@ -135,7 +135,7 @@ def _load(identity: Identity, settings: Settings) -> Floats:
             "(a client reads no path that the server names)"
         )
     if data.source == "mnist":
-        pixels, labels = load_mnist_bytes(data.path, "train")
+        pixels, labels = load_mnist(data.path, "train")
         chosen = label_partition(
             labels,
             identity.partition,
@@ -186,7 +186,7 @@ def check_data(settings: Settings) -> None:
     """
     if settings.data.source == "mnist":
         for split in ("train", "test"):
-            load_mnist_bytes(settings.data.path, split)
+            load_mnist(settings.data.path, split)
     if settings.data.source != "files":
         return
     n_features = None

@@ -22,9 +22,7 @@ _PREFIX = {"train": "train", "test": "t10k"}
 _N_DIGITS = 10
 
 
-def load_mnist(
-    root: str | Path | None, split: Literal["train", "test"]
-) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+def load_mnist(root: str | Path | None, split: Literal["train", "test"]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Read one half of MNIST, downloading it if needed.
 
     Parameters
@@ -37,34 +35,15 @@ def load_mnist(
 
     Returns
     -------
-    images : (n, 784) array, float64 in [0, 1]
-        One image a row.
-    labels : (n,) array of int
-        Its digit.
+    images : (n, 784) array, uint8, read-only
+        One image a row, in bytes: an eighth of the memory of floats.
+    labels : (n,) array, uint8, read-only
+        Both are read once in a process and then shared.
 
     Raises
     ------
     DataError
         If a file is damaged, or is missing and cannot be downloaded.
-
-    See Also
-    --------
-    load_mnist_bytes : spares the float copy of all images where a few are wanted.
-    """
-    pixels, labels = load_mnist_bytes(root, split)
-    return pixels / 255.0, labels.astype(np.intp)
-
-
-def load_mnist_bytes(
-    root: str | Path | None, split: Literal["train", "test"]
-) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Read one half of MNIST as `load_mnist` does, but leave it in bytes: an eighth of the memory.
-
-    Returns
-    -------
-    images : (n, 784) array, uint8, read-only
-    labels : (n,) array, uint8, read-only
-        Both are read once in a process and then shared.
     """
     if split not in _PREFIX:
         raise SettingsError(f'split is {split!r}; it must be "train" or "test"')

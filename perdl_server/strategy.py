@@ -112,12 +112,9 @@ class PerMA(Strategy):
         except KeyboardInterrupt:
             federation.dismiss(_content(result.arrays), "it was interrupted at the server")
             raise
-        except PerdlError as error:
-            reason = f"failed: {error}"
-            federation.dismiss(_content(result.arrays), "it failed at the server, whose log says why")
-            raise
         except Exception as error:
-            reason = f"failed: {type(error).__name__}: {error}"
+            reason = f"failed: {error}" if isinstance(error, PerdlError) else f"failed: {type(error).__name__}: {error}"
+            federation.dismiss(_content(result.arrays), "it failed at the server, whose log says why")
             raise
         finally:
             self._save(federation, result.arrays, reason, time.monotonic() - began)
@@ -190,7 +187,7 @@ class PerMA(Strategy):
         w = np.stack([member.usage[index] for member, index in zip(members, matching.indices, strict=True)])
         for member, index, sign in zip(members, matching.indices, matching.signs, strict=True):
             member.match = {"indices": index, "signs": sign}
-            member.dictionary = member.dictionary[:, :0]  # the server keeps no client's atoms
+            member.dictionary = np.empty((len(member.dictionary), 0))  # the server keeps no client's atoms
         self._consensus = consensus(A)
         if self._aggregation.contribution == "stretched":
             return _record(AGGREGATIONS["energy"].combine(A, w, matching.global_dictionary))

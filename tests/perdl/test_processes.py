@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perdl_client.mnist import label_partition, load_mnist_bytes
+from perdl_client.mnist import label_partition, load_mnist
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120"}
@@ -90,7 +90,7 @@ MNIST_RUN = ["-c", "rounds=4", "-c", "warmup_steps=10"]
 @pytest.fixture
 def four_files(tmp_path, mnist):
     """One MNIST file for each of four clients, 90 % one digit, samples in rows."""
-    pixels, labels = load_mnist_bytes(mnist, "train")
+    pixels, labels = load_mnist(mnist, "train")
     folder = tmp_path / "files"
     folder.mkdir()
     for i in range(4):

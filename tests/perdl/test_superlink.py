@@ -14,7 +14,7 @@ import pytest
 from flwr.app import Message, RecordDict
 
 from common.errors import FederationError, SettingsError
-from perdl.superlink import run_status, stop_run, submit, superlink, write_bundle
+from perdl.superlink import run_status, submit, superlink, write_bundle
 from perdl_client.node import run_node
 from perdl_client.stock import stock_command
 
@@ -104,7 +104,7 @@ def is_free(address: str) -> bool:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.7", "example.org", "::"])
 def test_a_superlink_beyond_loopback_is_refused(tmp_path, host):
-    with pytest.raises(FederationError, match="loopback"), superlink(f"{host}:8000", tmp_path, log=tmp_path / "log"):
+    with pytest.raises(SettingsError, match="loopback"), superlink(f"{host}:8000", tmp_path, log=tmp_path / "log"):
         pass
 
 
@@ -145,7 +145,7 @@ def test_a_bundle_holds_one_file_with_any_settings(tmp_path):
 def test_no_superlink_is_an_error_that_names_the_address(tmp_path):
     address = free_address()
     with pytest.raises(FederationError, match=address):
-        run_status(1, address, tmp_path)
+        run_status(1, address)
     with pytest.raises(FederationError, match=address):
         submit(write_bundle(tmp_path / "bundle", {}, serverapp="json:dumps", clientapp="json:dumps"), address, tmp_path)
 
@@ -164,25 +164,20 @@ def sleeper(tmp_path, monkeypatch):
     return bundle
 
 
-def test_runs_are_watched_and_stopped_and_no_process_outlives_the_context(tmp_path, sleeper):
+def test_runs_are_watched_and_no_process_outlives_the_context(tmp_path, sleeper):
     address, home = free_address(), tmp_path / "home"
     with superlink(address, home, log=tmp_path / "log"):
         failing = submit(sleeper("failing", True), address, home)
-        stopped = submit(sleeper("stopped", False), address, home)
-        submit(sleeper("running", False), address, home)
-        wait_for(lambda: run_status(failing, address, home)[0].startswith("finished"))
-        status, details = run_status(failing, address, home)
+        running = submit(sleeper("running", False), address, home)
+        wait_for(lambda: run_status(failing, address)[0].startswith("finished"))
+        status, details = run_status(failing, address)
         assert (status, "on purpose" in details) == ("finished:failed", True)
 
-        wait_for((tmp_path / "stopped").exists)
-        assert run_status(stopped, address, home)[0] == "running"
-        stop_run(stopped, address, home)
-        assert run_status(stopped, address, home)[0] == "finished:stopped"
-        stop_run(stopped, address, home)
         with pytest.raises(FederationError, match=r"Run ID not found"):
-            run_status(7, address, home)
+            run_status(7, address)
 
         wait_for((tmp_path / "running").exists)
+        assert run_status(running, address)[0] == "running"
         names = " ".join(processes_of(home))
         assert "superlink" in names
         assert "flower-superexec" in names
@@ -204,8 +199,8 @@ def test_flowers_own_supernode_runs_the_installed_app_with_its_own_settings(tmp_
         node = subprocess.Popen(argv, env=environment, stdout=log, stderr=log)
         try:
             run = submit(bundle, address, home)
-            wait_for(lambda: run_status(run, address, home)[0].startswith("finished"), 60)
-            assert run_status(run, address, home) == ("finished:completed", "")
+            wait_for(lambda: run_status(run, address)[0].startswith("finished"), 60)
+            assert run_status(run, address) == ("finished:completed", "")
         finally:
             node.terminate()
             node.wait(10)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from common.errors import DataError, SettingsError
-from perdl_client.mnist import label_partition, load_mnist, load_mnist_bytes
+from perdl_client.mnist import label_partition, load_mnist
 from perdl_client.sources import load_samples
 
 DATA = Path(os.environ.get("PERDL_DATA", Path(__file__).parents[3] / "shared" / "data"))
@@ -24,6 +24,11 @@ COUNTS = {
 }
 PIXELS = np.random.default_rng(0).integers(0, 256, (12, 28, 28), dtype=np.uint8)
 DIGITS = np.arange(12, dtype=np.uint8) % 10
+
+
+def load_floats(root, split):
+    pixels, labels = load_mnist(root, split)
+    return pixels / 255.0, labels.astype(np.intp)
 
 
 def write_idx(folder, name, array, zipped=False):
@@ -57,7 +62,7 @@ def fake_torchvision(monkeypatch, download):
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_idx_files_are_found_without_torchvision(tmp_path, no_torchvision, place, zipped, split):
     write_mnist(tmp_path / place, zipped)
-    images, labels = load_mnist(str(tmp_path), split)
+    images, labels = load_floats(str(tmp_path), split)
     assert images.dtype == np.float64
     assert images.flags.writeable
     np.testing.assert_array_equal(images, PIXELS.reshape(12, 784) / 255)
@@ -66,17 +71,17 @@ def test_idx_files_are_found_without_torchvision(tmp_path, no_torchvision, place
 
 def test_what_a_caller_does_to_its_images_does_not_reach_the_next(tmp_path):
     write_mnist(tmp_path)
-    images, labels = load_mnist(tmp_path, "train")
+    images, labels = load_floats(tmp_path, "train")
     images[:] = labels[:] = 0
-    images, labels = load_mnist(tmp_path, "train")
+    images, labels = load_floats(tmp_path, "train")
     np.testing.assert_array_equal(images, PIXELS.reshape(12, 784) / 255)
     np.testing.assert_array_equal(labels, DIGITS)
 
 
 def test_bytes_are_shared_and_read_only(tmp_path):
     write_mnist(tmp_path)
-    first, again = load_mnist_bytes(tmp_path, "test"), load_mnist_bytes(str(tmp_path), "test")
-    np.testing.assert_array_equal(first[0] / 255, load_mnist(tmp_path, "test")[0])
+    first, again = load_mnist(tmp_path, "test"), load_mnist(str(tmp_path), "test")
+    np.testing.assert_array_equal(first[0] / 255, load_floats(tmp_path, "test")[0])
     np.testing.assert_array_equal(first[1], DIGITS)
     for a, b in zip(first, again, strict=True):
         assert np.shares_memory(a, b)
@@ -85,10 +90,10 @@ def test_bytes_are_shared_and_read_only(tmp_path):
 
 def test_files_are_read_once(tmp_path):
     write_mnist(tmp_path)
-    first, _ = load_mnist(tmp_path, "test")
+    first, _ = load_floats(tmp_path, "test")
     for path in tmp_path.iterdir():
         path.write_bytes(b"gone")
-    np.testing.assert_array_equal(load_mnist(tmp_path, "test")[0], first)
+    np.testing.assert_array_equal(load_floats(tmp_path, "test")[0], first)
 
 
 def test_missing_files_are_downloaded_by_torchvision(tmp_path, monkeypatch):
@@ -100,14 +105,14 @@ def test_missing_files_are_downloaded_by_torchvision(tmp_path, monkeypatch):
 
     fake_torchvision(monkeypatch, download)
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
-    np.testing.assert_array_equal(load_mnist(None, "test")[1], DIGITS)
-    load_mnist(None, "train")
+    np.testing.assert_array_equal(load_floats(None, "test")[1], DIGITS)
+    load_floats(None, "train")
     assert calls == [(str(tmp_path / ".cache" / "perdl"), False, True)]
 
 
 def test_no_torchvision_says_what_to_install(tmp_path, no_torchvision):
     with pytest.raises(DataError, match=r'holds no MNIST train files; pip install "perdl\[vision\]" to download'):
-        load_mnist(tmp_path, "train")
+        load_floats(tmp_path, "train")
 
 
 def test_failed_download_is_one_line_with_the_cure(tmp_path, monkeypatch):
@@ -117,13 +122,13 @@ def test_failed_download_is_one_line_with_the_cure(tmp_path, monkeypatch):
     fake_torchvision(monkeypatch, download)
     expected = r"MNIST cannot be downloaded \(Error downloading train-images\); check the network, or put the four"
     with pytest.raises(DataError, match=expected):
-        load_mnist(tmp_path, "train")
+        load_floats(tmp_path, "train")
 
 
 def test_download_without_files_is_an_error(tmp_path, monkeypatch):
     fake_torchvision(monkeypatch, lambda root, train, download: None)
     with pytest.raises(DataError, match="torchvision left no MNIST train files"):
-        load_mnist(tmp_path, "train")
+        load_floats(tmp_path, "train")
 
 
 @pytest.mark.parametrize(
@@ -137,12 +142,12 @@ def test_download_without_files_is_an_error(tmp_path, monkeypatch):
 def test_files_that_are_not_mnist_are_named(tmp_path, pixels, digits, expected):
     write_mnist(tmp_path, pixels=pixels, digits=digits)
     with pytest.raises(DataError, match=expected):
-        load_mnist(tmp_path, "train")
+        load_floats(tmp_path, "train")
 
 
 def test_unknown_split_is_a_settings_error(tmp_path):
     with pytest.raises(SettingsError, match='split is \'valid\'; it must be "train" or "test"'):
-        load_mnist(tmp_path, "valid")
+        load_floats(tmp_path, "valid")
 
 
 # Partition
@@ -207,7 +212,7 @@ def test_impossible_partition_is_a_settings_error(client, settings):
 @real
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_real_mnist_has_its_known_counts_and_mean(split):
-    images, labels = load_mnist(REAL, split)
+    images, labels = load_floats(REAL, split)
     assert images.shape == (sum(COUNTS[split]), 784)
     assert np.bincount(labels).tolist() == COUNTS[split]
     assert images.min() == 0
@@ -218,12 +223,12 @@ def test_real_mnist_has_its_known_counts_and_mean(split):
 @real
 def test_real_mnist_equals_the_general_reader():
     samples = load_samples(REAL / "t10k-images-idx3-ubyte.gz", n_features=784)
-    np.testing.assert_array_equal(samples.T, load_mnist(REAL, "test")[0])
+    np.testing.assert_array_equal(samples.T, load_floats(REAL, "test")[0])
 
 
 @real
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_real_partition_is_the_papers(split):
-    labels = load_mnist(REAL, split)[1]
+    labels = load_floats(REAL, split)[1]
     parts = [label_partition(labels, i, 10, seed=0) for i in range(10)]
     check_partition(labels, parts, 500, 450)

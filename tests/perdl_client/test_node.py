@@ -139,8 +139,8 @@ def finished_run(tmp_path_factory):
         wait_for(lambda: all(node.told("waiting") for node in nodes))
         with superlink(address, folder / "home", log=folder / "log"):
             run_id = submit(bundle, address, folder / "home")
-            wait_for(lambda: run_status(run_id, address, folder / "home")[0].startswith("finished"))
-            status = run_status(run_id, address, folder / "home")
+            wait_for(lambda: run_status(run_id, address)[0].startswith("finished"))
+            status = run_status(run_id, address)
             for node in nodes:
                 node.join(5)
     return {"folder": folder, "nodes": nodes, "status": status, "log": (folder / "log").read_text()}
@@ -205,7 +205,7 @@ def test_stop_ends_the_wait_for_a_server():
 
 @pytest.mark.parametrize("address", ["localhost", "http://localhost:80", "127.0.0.1:port"])
 def test_an_address_that_is_none_is_refused(address):
-    with pytest.raises(FederationError, match="HOST:PORT"):
+    with pytest.raises(SettingsError, match="HOST:PORT"):
         run_node(address, client_app, {})
 
 
