@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from common.errors import DataError, FederationError
+from common.errors import DataError, FederationError, SettingsError
 from perdl.superlink import run_status, submit, superlink, write_bundle
 from perdl_client.node import run_node
 from perdl_client.stock import stock_command, toml_value
