@@ -162,6 +162,47 @@ def test_interrupting_the_server_saves_what_was_done_and_frees_everything(proces
         assert (processes.folder / "perdl-clients" / f"client-{i}" / "dictionary.npz").exists()
 
 
+def test_killing_the_server_leaves_no_process_and_ends_the_clients(processes):
+    port = free_port()
+    arguments = ["server", "synthetic", *SYNTHETIC, "-c", "rounds=100000", "--address", f"127.0.0.1:{port}"]
+    server = processes.start("server", *arguments, "--output", "served")
+    for i in (1, 2):
+        processes.start(
+            f"client-{i}", "client", "--server", f"127.0.0.1:{port}", "--name", f"client-{i}", "--wait", "2"
+        )
+    rounds = processes.folder / "served" / "rounds.jsonl"
+    wait_for(lambda: rounds.exists() and rounds.read_text().count("\n") >= 3)
+    server.kill()
+    for i in (1, 2):
+        assert processes.wait(f"client-{i}", 60) == 4
+        assert "Traceback" not in processes.log(f"client-{i}")
+    wait_for(lambda: not processes_of(processes.folder / "served" / "flower"), 30)
+    assert (processes.folder / "served" / "global_dictionary.npz").exists()
+
+
+def processes_of(home: Path) -> list[str]:
+    """Numbers of the processes whose Flower home this is."""
+    mine = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"FLWR_HOME={home}".encode() in (process / "environ").read_bytes().split(b"\0"):
+                mine.append(process.name)
+        except OSError:
+            continue
+    return mine
+
+
+def test_a_client_that_died_after_joining_holds_up_nobody(processes):
+    address = f"127.0.0.1:{free_port()}"
+    processes.start("server", "server", "synthetic", *SYNTHETIC, "-c", "rounds=2", "--address", address)
+    dead = processes.start("dead", "client", "--server", address, "--name", "client-1", "--folder", "own")
+    wait_for(lambda: "joined" in processes.log("dead"))
+    dead.kill()
+    for i in (1, 2):
+        processes.start(f"client-{i}", "client", "--server", address, "--name", f"client-{i}", "--folder", f"own{i}")
+    assert processes.wait("server", 120) == 0, processes.log("server")
+
+
 def test_interrupting_a_client_ends_it_cleanly(processes):
     client = processes.start("client", "client", "--server", f"127.0.0.1:{free_port()}", "--name", "a")
     wait_for(lambda: "waiting" in processes.log("client"))
@@ -212,13 +253,8 @@ def test_flwr_run_takes_the_same_keys(processes):
         summary = processes.folder / "out" / "summary.json"
         assert summary.exists(), done.stdout + done.stderr
     finally:
-        for process in Path("/proc").glob("[0-9]*"):
-            try:
-                mine = f"FLWR_HOME={home}".encode() in (process / "environ").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if mine:
-                os.kill(int(process.name), signal.SIGTERM)
+        for number in processes_of(home):
+            os.kill(int(number), signal.SIGTERM)
     assert json.loads(summary.read_text())["rounds"] == 3
     processes.run("simulate", "-c", "n_clients=2", "-c", "rounds=3", "-c", "tolerance=0", "--output", "plain")
     np.testing.assert_array_equal(dictionary(processes.folder / "out"), dictionary(processes.folder / "plain"))
