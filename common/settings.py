@@ -46,6 +46,9 @@ class LearningSettings(_Table):
     min_usage: float = Field(
         1e-4, ge=0, lt=1, description="atoms carrying less than this share of the most used one's energy are not sent"
     )
+    min_samples: int = Field(
+        2, ge=1, description="samples that must use an atom before it is sent; a client may itself ask for more"
+    )
     refine_steps: int = Field(0, ge=0, description="steps of local_dictionary_refinement before each update")
 
     @model_validator(mode="after")

@@ -78,7 +78,7 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
     r = D.shape[1]
     X = learning.make_coder(rms(Y))(Y, D)
     energies = usage(X)
-    used = used_atoms(X, learning.min_usage, identity.min_samples)
+    used = used_atoms(X, learning.min_usage, identity.min_samples(learning))
     if not Y.any():
         raise DataError(f"all {Y.shape[1]} samples of {identity.name} are zero")
     if len(used) == 0:
@@ -90,7 +90,8 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
     if isinstance(settings.n_global, int) and len(used) < settings.n_global:
         raise SettingsError(
             f"{identity.name} uses {len(used)} of its {r} atoms ({Y.shape[1]} samples), fewer than n_global = "
-            f"{settings.n_global}: lower n_global or min_usage, or give this client more samples"
+            f"{settings.n_global}: lower n_global, min_usage or min_samples (and --min-samples), or give this client "
+            "more samples"
         )
     save_state(ClientState(text, 0, D, used=used), context, identity.state_folder())
     scalars: dict[str, Scalar] = {

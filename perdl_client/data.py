@@ -51,10 +51,10 @@ class Identity:
         partition = int(node_config.get("partition-id", 0))
         return cls(check_name(str(node_config.get("name", f"client-{partition + 1}"))), partition, node_config)
 
-    @property
-    def min_samples(self) -> int:
-        """Samples that must use an atom before it is sent: this client's own word, which no server can change."""
-        return int(self.node_config.get("min-samples", 2))
+    def min_samples(self, learning: LearningSettings) -> int:
+        """Samples that must use an atom before it is sent; no server can go below this client's own word."""
+        own = 1 if _is_simulation() else int(self.node_config.get("min-samples", 2))
+        return max(own, learning.min_samples)
 
     def learning(self, settings: Settings) -> LearningSettings:
         """How this client learns: the run's settings, then its table in them, then its own."""

@@ -108,9 +108,9 @@ def warnings(report: Mapping[str, Any], clients: Mapping[str, Mapping[str, Any]]
     far = int(np.count_nonzero(edges > 0.8 * report["unrelated_edge"])) if len(clients) > 1 else 0
     if far:
         found.append(
-            f"{far} of {len(edges)} global atoms are no nearer to each other across clients than unrelated atoms would "
-            f"be (mean distance {edges.max():.2f}, unrelated {report['unrelated_edge']:.2f}): they are not shared; "
-            'lower n_global or set it to "auto"'
+            f"{far} of {len(edges)} global atoms were no nearer across clients at the start than unrelated atoms would "
+            f"be (mean distance {edges.max():.2f}, unrelated {report['unrelated_edge']:.2f}): clients came to agree on "
+            "them by averaging; lower n_global if you look for what is shared from the start"
         )
     if settings.n_global == "auto" and report["n_global"] == 0:
         lengths = np.asarray(report["path_lengths"]) / max(len(clients) - 1, 1)

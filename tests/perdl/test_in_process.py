@@ -482,7 +482,7 @@ def test_a_client_that_has_gone_is_asked_no_more(tmp_path):
     ("overrides", "word"),
     [
         (["threshold=1e-9"], "codes are not sparse"),
-        (["synthetic.n_global=0", "synthetic.n_local=6"], "are no nearer to each other across clients"),
+        (["synthetic.n_global=0", "synthetic.n_local=6"], "were no nearer across clients at the start"),
         (["synthetic.n_global=0", "synthetic.n_local=6", "n_global=auto"], "found no shared atom"),
         ([], None),
     ],

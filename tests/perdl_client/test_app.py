@@ -12,6 +12,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from common.protocol import FINISH, INITIALISE, UPDATE, pack, unpack
 from common.settings import load_settings
 from perdl_client.app import app
+from perdl_client.data import Identity
 
 RUNS = itertools.count(1)  # a warm process keeps a run's samples
 
@@ -126,6 +127,13 @@ def test_a_client_can_ask_for_more_samples_behind_every_atom(tmp_path, monkeypat
         sent.append(0 if answer.has_error() else unpack(answer.content).arrays["dictionary"].shape[1])
     assert sent[0] == 6
     assert sent[0] >= sent[1] > sent[2] == 0
+
+
+def test_a_server_can_ask_for_more_samples_behind_an_atom_never_for_fewer(monkeypatch):
+    monkeypatch.delenv("PERDL_SIMULATION", raising=False)
+    learning = [load_settings(None, [f"min_samples={k}"]) for k in (1, 9)]
+    assert [Identity.of({"min-samples": 5}).min_samples(one) for one in learning] == [5, 9]
+    assert [Identity.of({}).min_samples(one) for one in learning] == [2, 9]
 
 
 def test_a_client_let_go_before_matching_answers_and_keeps_nothing(client):
