@@ -59,7 +59,7 @@ class PerMA(Strategy):
         self._present: Floats = np.empty((0, 0))
         self._consensus: Floats = np.empty(0)
         self._rows: list[dict[str, Any]] = []
-        self._report: dict[str, Any] = describe(settings)
+        self._report: dict[str, Any] = {}
 
     def summary(self) -> None:
         """Log what is going to be done."""
@@ -100,6 +100,7 @@ class PerMA(Strategy):
         """
         changes = {"rounds": num_rounds, "round_timeout": timeout}
         self.settings = self.settings.model_copy(update={k: v for k, v in changes.items() if v is not None})
+        self._report = describe(self.settings)
         federation = self._federation = Federation(self.settings, Exchange(grid, self.folder.asked_to_stop))
         self.summary()
         result, began = Result(), time.monotonic()

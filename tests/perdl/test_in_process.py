@@ -23,6 +23,8 @@ from perdl_client.start import first_dictionary
 from perdl_server.app import app as server_app
 from perdl_server.app import run
 from perdl_server.matching import global_matching
+from perdl_server.results import RunFolder
+from perdl_server.strategy import PerMA
 
 
 def federate(folder, *overrides, config=None, **keywords):
@@ -500,3 +502,12 @@ def test_data_that_are_all_mean_are_named_until_centred(tmp_path):
     overrides = ["n_clients=2", "data.source=files", f"data.path={tmp_path}/*.npy", "n_global=1", "rounds=2"]
     assert "set data.center = true" in " ".join(federate(tmp_path / "a", *overrides)[0]["warnings"])
     assert "data.center" not in " ".join(federate(tmp_path / "b", "data.center=true", *overrides)[0]["warnings"])
+
+
+def test_the_summary_tells_the_rounds_that_start_was_asked_for(tmp_path):
+    settings = load_settings(None, [f"output={tmp_path}", "n_clients=2", "tolerance=0"])
+    with simulation():
+        grid = InProcessGrid(client_app, [{"partition-id": i} for i in range(2)])
+        PerMA(settings, RunFolder(tmp_path)).start(grid, num_rounds=3)
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["settings"]["rounds"] == summary["rounds"] == 3
