@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -82,6 +83,14 @@ def wait_for(condition, seconds=120.0):
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"
         time.sleep(0.05)
+
+
+def is_healthy(port: str) -> bool:
+    try:
+        urllib.request.build_opener(urllib.request.ProxyHandler({})).open(f"http://127.0.0.1:{port}/health", timeout=1)
+    except OSError:
+        return False
+    return True
 
 
 MNIST_RUN = ["-c", "rounds=4", "-c", "warmup_steps=10"]
@@ -236,22 +245,31 @@ def test_flwr_run_takes_the_same_keys(processes):
     """Flower's own command on this repository, with a SuperLink of its own that ends with the test."""
     home = processes.folder / "flower"
     home.mkdir()
+    port, control = str(free_port()), str(free_port())
     environment = {
         **ENVIRONMENT,
         "FLWR_HOME": str(home),
-        "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(free_port()),
+        "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": port,
+        "FLWR_LOCAL_CONTROL_API_PORT": control,
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
     }
-    flwr = shutil.which("flwr", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    flwr, superlink = (
+        shutil.which(name, path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+        for name in ("flwr", "flower-superlink")
+    )
     config = f"n_clients=2 rounds=3 tolerance=0 n_atoms=6 output='{processes.folder / 'out'}'"
+    summary = processes.folder / "out" / "summary.json"
     try:
-        # The local SuperLink keeps the folder of its first command: start it away from the sources.
-        subprocess.run([flwr, "list", "local"], cwd=home, env=environment, check=True, timeout=60, capture_output=True)
+        # `flwr run` would start the local SuperLink itself, but gives it 15 s, which a busy machine may not keep.
+        log = (processes.folder / "superlink.log").open("w")
+        command = [superlink, "--insecure", "--simulation", "--isolation", "subprocess", "--host", "127.0.0.1"]
+        command += ["--port", port, "--control-api-address", f"127.0.0.1:{control}"]
+        processes.started["superlink"] = subprocess.Popen(command, cwd=home, env=environment, stdout=log, stderr=log)
+        wait_for(lambda: is_healthy(port) or processes.started["superlink"].poll() is not None)
         federation = "num-supernodes=2 client-resources-num-cpus=1"
         command = [flwr, "run", str(ROOT), "--stream", "-c", config, "--federation-config", federation]
         done = subprocess.run(command, cwd=home, env=environment, timeout=180, capture_output=True, text=True)
-        summary = processes.folder / "out" / "summary.json"
-        assert summary.exists(), done.stdout + done.stderr
+        assert summary.exists(), done.stdout + done.stderr + processes.log("superlink")
     finally:
         for number in processes_of(home):
             os.kill(int(number), signal.SIGTERM)
