@@ -21,7 +21,8 @@ name                       client i sends                        server takes
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.polar import polar_factor
+from perdl_server.matching import Matching
 
 Floats = NDArray[np.floating]
 Combine = Callable[[Floats, Floats, Floats], Floats]
@@ -138,6 +140,41 @@ AGGREGATIONS: dict[str, Aggregation] = {
     "trimmed": Aggregation(trimmed),
     "geometric-median": Aggregation(geometric_median),
 }
+
+
+def combiner(name: str, trim: float = 0.3) -> Combine:
+    """Return the ``combine`` of an aggregation, with its share ``trim`` where it has one."""
+    combine = AGGREGATIONS[name].combine
+    return functools.partial(trimmed, trim=trim) if combine is trimmed else combine
+
+
+def first_average(
+    dictionaries: Sequence[Floats], usages: Sequence[Floats], matching: Matching, name: str, trim: float = 0.3
+) -> tuple[Floats, Floats]:
+    """Aggregate each path's atoms to D^{g,(0)}.
+
+    Parameters
+    ----------
+    dictionaries : sequence of (d, m_i) arrays
+        What was matched.
+    usages : sequence of (m_i,) arrays
+        Energy of each atom.
+    matching : Matching
+    name : str
+        Of the aggregation. Before a first round there are no stretched atoms: ``procrustes`` begins with ``energy``.
+    trim : float
+
+    Returns
+    -------
+    contributions : (N, d, r_g) array
+        The aligned atoms of each client.
+    global_dictionary : (d, r_g) array
+    """
+    chosen = zip(dictionaries, matching.indices, matching.signs, strict=True)
+    A = np.stack([D[:, index] * sign for D, index, sign in chosen])
+    w = np.stack([usage[index] for usage, index in zip(usages, matching.indices, strict=True)])
+    start = "energy" if AGGREGATIONS[name].contribution == "stretched" else name
+    return A, combiner(start, trim)(A, w, matching.global_dictionary)
 
 
 def consensus(A: Floats) -> Floats:

@@ -6,7 +6,6 @@ algorithm 1.
 
 from __future__ import annotations
 
-import functools
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -23,7 +22,7 @@ from common.errors import PerdlError
 from common.protocol import UPDATE, Payload, ProtocolError
 from common.settings import Settings
 from common.synthetic import true_global_dictionary
-from perdl_server.aggregation import AGGREGATIONS, consensus, trimmed
+from perdl_server.aggregation import AGGREGATIONS, combiner, consensus, first_average
 from perdl_server.exchange import Exchange
 from perdl_server.federation import Federation
 from perdl_server.matching import MatchingError, global_matching, suggest_n_global, unrelated_edge
@@ -56,6 +55,7 @@ class PerMA(Strategy):
         self.folder = folder
         self._federation: Federation | None = None
         self._aggregation = AGGREGATIONS[settings.aggregation]
+        self._combine = combiner(settings.aggregation, settings.trim)
         self._present: Floats = np.empty((0, 0))
         self._consensus: Floats = np.empty(0)
         self._rows: list[dict[str, Any]] = []
@@ -183,16 +183,18 @@ class PerMA(Strategy):
             "path_lengths": matching.path_lengths if lengths is None else lengths,
             "unrelated_edge": unrelated_edge(len(dictionaries[0]), [D.shape[1] for D in dictionaries]),
         }
-        chosen = zip(members, matching.indices, matching.signs, strict=True)
-        A = np.stack([member.dictionary[:, index] * sign for member, index, sign in chosen])
-        w = np.stack([member.usage[index] for member, index in zip(members, matching.indices, strict=True)])
+        A, D_g = first_average(
+            dictionaries,
+            [member.usage for member in members],
+            matching,
+            self.settings.aggregation,
+            self.settings.trim,
+        )
         for member, index, sign in zip(members, matching.indices, matching.signs, strict=True):
             member.match = {"indices": index, "signs": sign}
             member.dictionary = np.empty((len(member.dictionary), 0))  # the server keeps no client's atoms
         self._consensus = consensus(A)
-        if self._aggregation.contribution == "stretched":
-            return _record(AGGREGATIONS["energy"].combine(A, w, matching.global_dictionary))
-        return _record(self._combine(A, w, matching.global_dictionary))
+        return _record(D_g)
 
     def _rounds(self, federation: Federation, grid: Grid, result: Result, began: float) -> str:
         """T rounds; return why they ended."""
@@ -262,12 +264,6 @@ class PerMA(Strategy):
     def _members(self) -> Federation:
         assert self._federation is not None, "start() gathers the clients"
         return self._federation
-
-    @functools.cached_property
-    def _combine(self) -> Callable[[Floats, Floats, Floats], Floats]:
-        if self._aggregation.combine is trimmed:
-            return functools.partial(trimmed, trim=self.settings.trim)
-        return self._aggregation.combine
 
 
 def _content(arrays: ArrayRecord | None) -> dict[str, NDArray[Any]]:

@@ -1,0 +1,176 @@
+"""PerMA without messages, on arrays, and the strategies that it is compared with, all from the same starts.
+
+The steps are those of the Flower strategy and the ClientApp, called in the same order: the same settings give the
+same numbers to the last bit, without what a message costs. Experiments run thousands of federations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.settings import LearningSettings, Settings
+from perdl_client.learners import LEARNERS
+from perdl_client.local_update import local_update, refine_local_dictionary, retract
+from perdl_client.start import first_dictionary, rms, usage, used_atoms
+from perdl_server.aggregation import AGGREGATIONS, combiner, first_average
+from perdl_server.matching import global_matching, suggest_n_global
+
+Floats = NDArray[np.floating]
+
+
+@dataclass(frozen=True)
+class Client:
+    """One client of an experiment.
+
+    Attributes
+    ----------
+    name : str
+        Stable id; names its random streams.
+    data : (d, n) array
+        Columns are samples.
+    learning : LearningSettings
+    """
+
+    name: str
+    data: Floats
+    learning: LearningSettings
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a federation ends with.
+
+    Attributes
+    ----------
+    global_dictionary : (d, r_g) array
+    local_dictionaries : list of (d, r_i - r_g) arrays
+    """
+
+    global_dictionary: Floats
+    local_dictionaries: list[Floats]
+
+
+OnRound = Callable[[int, Model], object]
+"""Called with 0 and the start, then after every round with its number and what it gave."""
+
+
+def first_dictionaries(clients: Sequence[Client], seed: int) -> list[Floats]:
+    """Return every client's D_i^(0), (d, r_i)."""
+    return [first_dictionary(c.data, c.learning, seed, c.name) for c in clients]
+
+
+def perma(
+    clients: Sequence[Client], starts: Sequence[Floats], settings: Settings, on_round: OnRound | None = None
+) -> Model:
+    """Run PerMA (algorithm 1): match, then ``settings.rounds`` rounds of local update and aggregation.
+
+    Parameters
+    ----------
+    clients : sequence of Client
+        In the order of the chain.
+    starts : sequence of (d, r_i) arrays
+    settings : Settings
+        ``n_global``, ``rounds``, ``tolerance``, ``aggregation`` and ``trim`` are read.
+    on_round : callable, optional
+
+    Returns
+    -------
+    Model
+    """
+    aggregation, combine = AGGREGATIONS[settings.aggregation], combiner(settings.aggregation, settings.trim)
+    D_g, local = match(clients, starts, settings)
+    if on_round:
+        on_round(0, Model(D_g, local))
+    for t in range(1, settings.rounds + 1):
+        contributions, energies = [], []
+        for i, client in enumerate(clients):
+            learning = client.learning
+            learner, coder = LEARNERS[learning.learner], learning.make_coder(rms(client.data))
+            D_l = retract(D_g, local[i]) if learner.orthonormal else local[i]
+            D_l = refine_local_dictionary(
+                client.data, D_g, D_l, learner, coder, learning.refine_steps, learning.step_size
+            )
+            new = local_update(client.data, D_g, D_l, learner, coder, learning.step_size)
+            local[i] = new.local_dictionary
+            contributions.append(new.stretched if aggregation.contribution == "stretched" else new.global_dictionary)
+            energies.append(new.energies)
+        before, D_g = D_g, combine(np.stack(contributions), np.stack(energies), D_g)
+        if on_round:
+            on_round(t, _off(clients, D_g, local))
+        if np.linalg.norm(D_g - before, axis=0).max(initial=0.0) <= settings.tolerance:
+            break
+    return _off(clients, D_g, local)
+
+
+def match(clients: Sequence[Client], starts: Sequence[Floats], settings: Settings) -> tuple[Floats, list[Floats]]:
+    """Phase 0: find the shared atoms among those that clients use.
+
+    Returns
+    -------
+    global_dictionary : (d, r_g) array
+    local_dictionaries : list of (d, r_i - r_g) arrays
+        All other atoms of each client, used or not.
+    """
+    used, energies = [], []
+    for client, D in zip(clients, starts, strict=True):
+        X = client.learning.make_coder(rms(client.data))(client.data, D)
+        used.append(used_atoms(X, client.learning.min_usage, client.learning.min_samples))
+        energies.append(usage(X)[used[-1]])
+    dictionaries = [D[:, kept] for D, kept in zip(starts, used, strict=True)]
+    names = [client.name for client in clients]
+    n_global = settings.n_global
+    if n_global == "auto":
+        n_global, _ = suggest_n_global(dictionaries, names)
+    matching = global_matching(dictionaries, n_global, names)
+    _, D_g = first_average(dictionaries, energies, matching, settings.aggregation, settings.trim)
+    rest = [np.delete(D, kept[index], axis=1) for D, kept, index in zip(starts, used, matching.indices, strict=True)]
+    return D_g, rest
+
+
+def independent(clients: Sequence[Client], starts: Sequence[Floats], rounds: int) -> list[Floats]:
+    """Every client goes on alone from its start; return each one's dictionary after ``rounds`` steps."""
+    return [_steps(client.data, D, client.learning, rounds) for client, D in zip(clients, starts, strict=True)]
+
+
+def pooled(clients: Sequence[Client], settings: Settings) -> Floats:
+    """One learner on all clients' samples, which nobody may have; its own start and ``settings.rounds`` steps."""
+    Y = np.hstack([client.data for client in clients])
+    learning = settings.for_client("pooled")
+    return _steps(Y, first_dictionary(Y, learning, settings.seed, "pooled"), learning, settings.rounds)
+
+
+def averaged(clients: Sequence[Client], starts: Sequence[Floats], rounds: int) -> Floats:
+    """Federated averaging of whole dictionaries, atom by atom as they are numbered, without matching.
+
+    Returns
+    -------
+    (d, r) array
+        With atoms of unit norm.
+    """
+    D = np.mean(starts, axis=0)
+    for _ in range(rounds):
+        D = np.mean([_steps(client.data, D, client.learning, 1) for client in clients], axis=0)
+    norms = np.linalg.norm(D, axis=0)
+    return np.asarray(D / np.where(norms > 0, norms, 1), dtype=starts[0].dtype)
+
+
+def _steps(Y: Floats, D: Floats, learning: LearningSettings, n_steps: int) -> Floats:
+    learner, coder = LEARNERS[learning.learner], learning.make_coder(rms(Y))
+    for _ in range(n_steps):
+        D = learner.step(Y, D, coder, learning.step_size).dictionary
+    return D
+
+
+def _off(clients: Sequence[Client], D_g: Floats, local: Sequence[Floats]) -> Model:
+    """Models as clients would write them: orthonormal learners keep the local block off D^g."""
+    return Model(
+        D_g,
+        [
+            retract(D_g, D_l) if LEARNERS[c.learning.learner].orthonormal else D_l
+            for c, D_l in zip(clients, local, strict=True)
+        ],
+    )
