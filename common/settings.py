@@ -43,6 +43,9 @@ class LearningSettings(_Table):
     warmup_steps: int = Field(20, ge=0, description="learner steps of the start, thresholds shrinking")
     warmup_threshold: float = Field(0.8, ge=0, description="threshold of the first warm-up step, in threshold_unit")
     n_restarts: int = Field(10, ge=1, description="random starts, of which the one of least objective is kept")
+    local_restarts: int = Field(
+        10, ge=0, description="random starts of the local block when the client's error stalls; 0: never"
+    )
     min_usage: float = Field(
         1e-4, ge=0, lt=1, description="atoms carrying less than this share of the most used one's energy are not sent"
     )
@@ -119,6 +122,9 @@ class Settings(LearningSettings):
 
     n_clients: int = Field(10, ge=1, description="N")
     n_global: int | Literal["auto"] = Field(3, description="r^g, or auto: from the jump in path lengths")
+    matching: Literal["chain", "star"] = Field(
+        "chain", description="chain: the paper's shortest paths; star: around one client, for doubtful starts"
+    )
     rounds: int = Field(50, ge=0, description="T")
     tolerance: float = Field(1e-12, ge=0, description="stop when no atom of D^g moves more than this")
     seed: int = Field(0, ge=0, lt=2**63, description="of every random stream")

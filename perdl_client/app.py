@@ -22,7 +22,8 @@ from common.settings import LearningSettings, Settings, settings_from_values
 from common.threads import one_blas_thread
 from perdl_client.data import Identity, load_data, truth
 from perdl_client.learners import LEARNERS
-from perdl_client.local_update import local_update, refine_local_dictionary, relative_error, retract
+from perdl_client.local_update import relative_error, retract
+from perdl_client.round import client_round, restart_stream
 from perdl_client.start import first_dictionary, mean_share, rms, usage, used_atoms
 from perdl_client.state import ClientState, has_state, load_state, save_model, save_state
 
@@ -113,16 +114,16 @@ def _update(payload: Payload, context: Context) -> RecordDict:
     if step <= state.step:
         raise ProtocolError(f"{identity.name} has answered round {state.step} already, and was asked for round {step}")
     Y = _data(identity, settings, context.run_id)
-    coder, learner = learning.make_coder(rms(Y)), LEARNERS[learning.learner]
-    D_l = refine_local_dictionary(Y, D_g, D_l, learner, coder, learning.refine_steps, learning.step_size)
-    new = local_update(Y, D_g, D_l, learner, coder, learning.step_size)
+    rng = restart_stream(settings.seed, identity.name, step)
+    new, watch = client_round(Y, D_g, D_l, learning, state.watch, step, rng)
     contribution = new.stretched if settings.aggregation == "procrustes" else new.global_dictionary
     arrays = {"contribution": contribution}
     if settings.aggregation == "energy":
         arrays["energies"] = new.energies
     if not all(np.isfinite(a).all() for a in (new.local_dictionary, *arrays.values())):
         raise PerdlError(f"{identity.name}: the update is not finite; lower step_size or rescale the data")
-    save_state(ClientState(state.settings, step, new.local_dictionary, D_g.shape[1]), context, identity.state_folder())
+    after = ClientState(state.settings, step, new.local_dictionary, D_g.shape[1], watch=watch)
+    save_state(after, context, identity.state_folder())
     scalars: dict[str, Scalar] = {
         "round": step,
         "error_before_update": new.error,

@@ -55,19 +55,22 @@ def first_dictionary(Y: Floats, learning: LearningSettings, seed: int, name: str
     """
     d = Y.shape[0]
     r = check_fit(learning, d, name)
-    learner, scale = LEARNERS[learning.learner], learning.threshold_scale(rms(Y))
-    coder = learning.make_coder(rms(Y))
+    learner, coder = LEARNERS[learning.learner], learning.make_coder(rms(Y))
     rng = stream(seed, name, "start")
     if learning.start == "random":
         return random_dictionary(rng, d, r, Y.dtype)
-    steps: Schedule = {
+    if learning.start == "svd":
+        return warm_up(Y, svd_start(Y, r), learner, coder, **schedule(learning, Y))
+    return best_warm_up(Y, r, learner, coder, rng, n_restarts=learning.n_restarts, **schedule(learning, Y))
+
+
+def schedule(learning: LearningSettings, Y: Floats) -> Schedule:
+    """Return the settings of :func:`warm_up`, thresholds in the data's units."""
+    return {
         "n_steps": learning.warmup_steps,
-        "first_threshold": learning.warmup_threshold * scale,
+        "first_threshold": learning.warmup_threshold * learning.threshold_scale(rms(Y)),
         "step_size": learning.step_size,
     }
-    if learning.start == "svd":
-        return warm_up(Y, svd_start(Y, r), learner, coder, **steps)
-    return best_warm_up(Y, r, learner, coder, rng, n_restarts=learning.n_restarts, **steps)
 
 
 def check_fit(learning: LearningSettings, d: int, name: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from common.errors import PerdlError
 from common.files import write_npz
 from common.protocol import pack, unpack
+from perdl_client.round import NOTHING_SEEN, Watch
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.intp]
@@ -36,6 +37,8 @@ class ClientState:
         r^g as it was when the first D^g came; -1 before.
     used : (m,) int array
         Which of its atoms the client sent for matching; empty once D^l is split off.
+    watch : Watch
+        Its own evidence of being stuck.
     """
 
     settings: str
@@ -43,6 +46,7 @@ class ClientState:
     local_dictionary: Floats
     n_global: int = -1
     used: Ints = field(default_factory=lambda: np.empty(0, dtype=np.intp))
+    watch: Watch = NOTHING_SEEN
 
 
 def save_state(state: ClientState, context: Context, folder: Path | None) -> None:
@@ -55,7 +59,8 @@ def save_state(state: ClientState, context: Context, folder: Path | None) -> Non
     folder : Path, optional
         A restarted client finds its state there; files are written whole or not at all.
     """
-    arrays = {"local_dictionary": state.local_dictionary, "used": state.used}
+    watch = np.array(astuple(state.watch), dtype=np.float64)
+    arrays = {"local_dictionary": state.local_dictionary, "used": state.used, "watch": watch}
     record = pack(arrays, settings=state.settings, step=state.step, n_global=state.n_global)
     context.state.config_records[_STATE] = record.config_records[_STATE]
     if folder is not None:
@@ -79,13 +84,20 @@ def load_state(context: Context, folder: Path | None) -> ClientState:
             local_dictionary=payload.array("local_dictionary", (-1, -1)),
             n_global=payload.scalar("n_global", int),
             used=payload.array("used", (-1,), "i"),
+            watch=_watch(payload.arrays["watch"]),
         )
     if folder is not None and (folder / _FILE).exists():
         with np.load(folder / _FILE, allow_pickle=False) as file:
             settings, step, n_global, run_id = file["head"].tolist()
             if run_id == str(context.run_id):
-                return ClientState(settings, int(step), file["local_dictionary"], int(n_global), file["used"])
+                watch = _watch(file["watch"])
+                return ClientState(settings, int(step), file["local_dictionary"], int(n_global), file["used"], watch)
     raise PerdlError("this client has no state of this run: it was restarted without its folder, or joined too late")
+
+
+def _watch(values: Floats) -> Watch:
+    error, previous, next_try, wait = values.tolist()
+    return Watch(error, previous, int(next_try), int(wait))
 
 
 def has_state(context: Context, folder: Path | None) -> bool:

@@ -11,8 +11,9 @@ algorithm 2 and theorem 1.
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 from common.dictionaries import atom_distances
 from common.errors import PerdlError
+from perdl_server.star import star_paths
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.intp]
@@ -58,8 +60,10 @@ class Matching:
     local_dictionaries: list[Floats]
 
 
-def global_matching(dictionaries: Sequence[Floats], n_global: int, names: Sequence[str] | None = None) -> Matching:
-    """Match ``n_global`` atoms across clients by successive shortest paths.
+def global_matching(
+    dictionaries: Sequence[Floats], n_global: int, names: Sequence[str] | None = None, method: str = "chain"
+) -> Matching:
+    """Match ``n_global`` atoms across clients, by successive shortest paths.
 
     Parameters
     ----------
@@ -69,6 +73,9 @@ def global_matching(dictionaries: Sequence[Floats], n_global: int, names: Sequen
         Number of shared atoms, ``0 <= n_global <= min(r_i)``.
     names : sequence of str, optional
         What errors call the clients; default "client 0", "client 1", ...
+    method : {"chain", "star"}
+        ``chain`` is the paper's; ``star`` pairs the atoms of all clients with those of one, see
+        :mod:`perdl_server.star`, and suffers less from clients whose start is wrong.
 
     Returns
     -------
@@ -86,26 +93,28 @@ def global_matching(dictionaries: Sequence[Floats], n_global: int, names: Sequen
     algorithm; it need not be the optimum of the paper's objective, which sums spectral norms.
     """
     _check(dictionaries, n_global, names)
-    indices, lengths = _shortest_paths(dictionaries, n_global)
+    indices, lengths = METHODS[method](dictionaries, n_global)
     signs, global_dictionary = _average(dictionaries, indices)
     local = [D[:, np.setdiff1d(np.arange(D.shape[1]), chosen)] for D, chosen in zip(dictionaries, indices, strict=True)]
     return Matching(indices, signs, lengths, global_dictionary, local)
 
 
-def suggest_n_global(dictionaries: Sequence[Floats], names: Sequence[str] | None = None) -> tuple[int, Floats]:
+def suggest_n_global(
+    dictionaries: Sequence[Floats], names: Sequence[str] | None = None, method: str = "chain"
+) -> tuple[int, Floats]:
     r"""Guess how many atoms are shared, from the jump in path lengths.
 
-    Finds every path, takes the mean edge :math:`\ell_j` of each, and returns the place of the largest jump in
+    Finds every path, takes the mean edge :math:`\ell_j` of each relative to what the best path through unrelated atoms
+    costs (:func:`unrelated_edges`), and returns the place of the largest jump in
 
-    .. math:: 0, \min(\ell_1, \ell_0), \dots, \min(\ell_r, \ell_0), \ell_0
-
-    where :math:`\ell_0` is what the best path through unrelated atoms costs, for dictionaries of these sizes.
+    .. math:: 0, \min(\ell_1 / u_1, 1), \dots, \min(\ell_r / u_r, 1), 1
 
     Parameters
     ----------
     dictionaries : sequence of (d, r_i) arrays
     names : sequence of str, optional
         What errors call the clients.
+    method : {"chain", "star"}
 
     Returns
     -------
@@ -113,43 +122,69 @@ def suggest_n_global(dictionaries: Sequence[Floats], names: Sequence[str] | None
         Between 0 and ``min(r_i)``; all atoms for a single client, which has nobody to differ from.
     path_lengths : (min(r_i),) array
         All path lengths.
+
+    Notes
+    -----
+    When ``d - 1`` orthonormal atoms of ``d`` are shared, so is the last: nothing else is left for it.
     """
     _check(dictionaries, 0, names)
     sizes = [D.shape[1] for D in dictionaries]
-    _, lengths = _shortest_paths(dictionaries, min(sizes))
+    _, lengths = METHODS[method](dictionaries, min(sizes))
     if len(sizes) == 1 or min(sizes) == 0:
         return min(sizes), lengths
-    unrelated = unrelated_edge(len(dictionaries[0]), sizes)
-    edges = np.minimum(lengths / (len(sizes) - 1), unrelated)
-    return int(np.diff(edges, prepend=0.0, append=unrelated).argmax()), lengths
+    unrelated = unrelated_edges(len(dictionaries[0]), tuple(sizes), method)
+    room = unrelated > 0
+    relative = np.minimum(lengths / (len(sizes) - 1) / np.where(room, unrelated, 1), 1)
+    for j in np.flatnonzero(~room):  # no room to differ: as shared as the path before it
+        relative[j] = relative[j - 1] if j else 0.0
+    return int(np.diff(relative, prepend=0.0, append=1.0).argmax()), lengths
 
 
-def unrelated_edge(d: int, sizes: Sequence[int], n_draws: int = 5, n_layers: int = 10) -> float:
-    """Mean edge of the best path through random unit atoms: what to hold the edges of real paths against.
+@functools.lru_cache
+def unrelated_edges(
+    d: int, sizes: tuple[int, ...], method: str = "chain", n_draws: int = 5, n_layers: int = 10
+) -> Floats:
+    """Mean edge of the best path through random atoms, once 0, 1, 2, ... atoms of every client are taken away.
+
+    As long as they fit (``r_i <= d``) atoms are drawn orthonormal, and what is left of them lies in what is left of the
+    space: with two atoms in two dimensions even unrelated clients are near to each other.
 
     Parameters
     ----------
     d : int
         Features.
-    sizes : sequence of int
-        Atoms of each client, two clients or more.
+    sizes : tuple of int
+        Atoms of each client.
+    method : {"chain", "star"}
     n_draws, n_layers : int
         A few layers tell, however many clients there are.
 
     Returns
     -------
-    float
-        0 for a single client.
+    (min(sizes),) array
+        All zeros for a single client.
     """
-    if len(sizes) < 2 or min(sizes) == 0:
-        return 0.0
+    r = min(sizes)
+    if len(sizes) < 2 or r == 0:
+        return np.zeros(r)
+    # Slow to change while many atoms are left: a few places, and straight lines between them.
+    left = np.unique(np.minimum(r, np.ceil(1.5 ** np.arange(np.log(r) / np.log(1.5) + 2)).astype(int)))
+    fit = max(sizes) <= d
     rng = np.random.default_rng(0)
     edges = []
-    for _ in range(n_draws):
-        layers = [G / np.linalg.norm(G, axis=0) for r in sizes[:n_layers] if (G := rng.standard_normal((d, r))).size]
-        _, lengths = _shortest_paths(layers, 1)
-        edges.append(lengths[0] / (len(layers) - 1))
-    return float(np.mean(edges))
+    for k in left:
+        gone = r - int(k)
+        layers = [size - gone for size in sizes[:n_layers]]
+        draws = [[_random_atoms(rng, d - gone if fit else d, m, fit) for m in layers] for _ in range(n_draws)]
+        lengths = [METHODS[method](draw, 1)[1][0] for draw in draws]
+        edges.append(np.mean(lengths) / (len(layers) - 1))
+    out = np.interp(np.arange(r, 0, -1), left, edges)
+    return np.where(out > 1e-6, out, 0.0)
+
+
+def _random_atoms(rng: np.random.Generator, d: int, m: int, orthonormal: bool) -> Floats:
+    G = rng.standard_normal((d, m))
+    return np.linalg.qr(G).Q if orthonormal else np.asarray(G / np.linalg.norm(G, axis=0))
 
 
 def _shortest_paths(dictionaries: Sequence[Floats], n_paths: int) -> tuple[Ints, Floats]:
@@ -210,6 +245,13 @@ def _average(dictionaries: Sequence[Floats], indices: Ints) -> tuple[Floats, Flo
         signs[i, (atoms * reference).sum(axis=0) < 0] = -1  # zero counts as aligned: an atom is never dropped
         total += atoms * signs[i]
     return signs, total / len(dictionaries)
+
+
+METHODS: dict[str, Callable[[Sequence[Floats], int], tuple[Ints, Floats]]] = {
+    "chain": _shortest_paths,
+    "star": star_paths,
+}
+"""From dictionaries and a number of paths to ``indices`` (N, n_paths) and ``lengths`` (n_paths,)."""
 
 
 def _check(dictionaries: Sequence[Floats], n_global: int, names: Sequence[str] | None) -> None:

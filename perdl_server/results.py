@@ -105,11 +105,12 @@ def warnings(report: Mapping[str, Any], clients: Mapping[str, Mapping[str, Any]]
     """Return, in words for people, what makes a run's result doubtful though nothing failed."""
     found = []
     edges = np.asarray(report["path_lengths"][: report["n_global"]]) / max(len(clients) - 1, 1)
-    far = int(np.count_nonzero(edges > 0.8 * report["unrelated_edge"])) if len(clients) > 1 else 0
+    unrelated = np.asarray(report["unrelated_edges"])
+    far = int(np.count_nonzero(edges > 0.8 * unrelated[: len(edges)])) if len(clients) > 1 else 0
     if far:
         found.append(
             f"{far} of {len(edges)} global atoms were no nearer across clients at the start than unrelated atoms would "
-            f"be (mean distance {edges.max():.2f}, unrelated {report['unrelated_edge']:.2f}): clients came to agree on "
+            f"be (mean distance {edges.max():.2f}, unrelated {unrelated[0]:.2f}): clients came to agree on "
             "them by averaging; lower n_global if you look for what is shared from the start"
         )
     if settings.n_global == "auto" and report["n_global"] == 0:
@@ -117,7 +118,7 @@ def warnings(report: Mapping[str, Any], clients: Mapping[str, Mapping[str, Any]]
         near = f"{lengths[0]:.2f}" if len(lengths) else "-"
         found.append(
             f"n_global = auto found no shared atom (nearest path: mean distance {near}, unrelated atoms "
-            f"{report['unrelated_edge']:.2f}); look at the scale of the data and the threshold, or set n_global"
+            f"{unrelated.max(initial=0):.2f}); look at the scale of the data and the threshold, or set n_global"
         )
     dense = [
         name for name, facts in clients.items() if facts["n_atoms"] > 1 and facts["nonzeros"] > 0.7 * facts["n_atoms"]

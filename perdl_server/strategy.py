@@ -25,7 +25,7 @@ from common.synthetic import true_global_dictionary
 from perdl_server.aggregation import AGGREGATIONS, combiner, consensus, first_average
 from perdl_server.exchange import Exchange
 from perdl_server.federation import Federation
-from perdl_server.matching import MatchingError, global_matching, suggest_n_global, unrelated_edge
+from perdl_server.matching import MatchingError, global_matching, suggest_n_global, unrelated_edges
 from perdl_server.results import RunFolder, describe, spread, warnings
 
 Floats = NDArray[np.floating]
@@ -167,9 +167,9 @@ class PerMA(Strategy):
         lengths: Floats | None = None
         try:
             if n_global == "auto":
-                n_global, lengths = suggest_n_global(dictionaries, names)
+                n_global, lengths = suggest_n_global(dictionaries, names, self.settings.matching)
                 _log.info("n_global = auto: %d, from path lengths %s", n_global, np.round(lengths, 3).tolist())
-            matching = global_matching(dictionaries, n_global, names)
+            matching = global_matching(dictionaries, n_global, names, self.settings.matching)
         except MatchingError as error:
             federation.blame(error.client, str(error))
             raise
@@ -181,7 +181,9 @@ class PerMA(Strategy):
         self._report |= {
             "n_global": n_global,
             "path_lengths": matching.path_lengths if lengths is None else lengths,
-            "unrelated_edge": unrelated_edge(len(dictionaries[0]), [D.shape[1] for D in dictionaries]),
+            "unrelated_edges": unrelated_edges(
+                len(dictionaries[0]), tuple(D.shape[1] for D in dictionaries), self.settings.matching
+            ),
         }
         A, D_g = first_average(
             dictionaries,

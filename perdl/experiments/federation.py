@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from common.settings import LearningSettings, Settings
 from perdl_client.learners import LEARNERS
-from perdl_client.local_update import local_update, refine_local_dictionary, retract
+from perdl_client.local_update import retract
+from perdl_client.round import NOTHING_SEEN, client_round, restart_stream
 from perdl_client.start import first_dictionary, rms, usage, used_atoms
 from perdl_server.aggregation import AGGREGATIONS, combiner, first_average
 from perdl_server.matching import global_matching, suggest_n_global
@@ -74,7 +75,7 @@ def perma(
         In the order of the chain.
     starts : sequence of (d, r_i) arrays
     settings : Settings
-        ``n_global``, ``rounds``, ``tolerance``, ``aggregation`` and ``trim`` are read.
+        ``n_global``, ``rounds``, ``tolerance``, ``matching``, ``aggregation`` and ``trim`` are read.
     on_round : callable, optional
 
     Returns
@@ -85,16 +86,13 @@ def perma(
     D_g, local = match(clients, starts, settings)
     if on_round:
         on_round(0, Model(D_g, local))
+    watches = [NOTHING_SEEN] * len(clients)
     for t in range(1, settings.rounds + 1):
         contributions, energies = [], []
         for i, client in enumerate(clients):
-            learning = client.learning
-            learner, coder = LEARNERS[learning.learner], learning.make_coder(rms(client.data))
-            D_l = retract(D_g, local[i]) if learner.orthonormal else local[i]
-            D_l = refine_local_dictionary(
-                client.data, D_g, D_l, learner, coder, learning.refine_steps, learning.step_size
-            )
-            new = local_update(client.data, D_g, D_l, learner, coder, learning.step_size)
+            D_l = retract(D_g, local[i]) if LEARNERS[client.learning.learner].orthonormal else local[i]
+            rng = restart_stream(settings.seed, client.name, t)
+            new, watches[i] = client_round(client.data, D_g, D_l, client.learning, watches[i], t, rng)
             local[i] = new.local_dictionary
             contributions.append(new.stretched if aggregation.contribution == "stretched" else new.global_dictionary)
             energies.append(new.energies)
@@ -124,8 +122,8 @@ def match(clients: Sequence[Client], starts: Sequence[Floats], settings: Setting
     names = [client.name for client in clients]
     n_global = settings.n_global
     if n_global == "auto":
-        n_global, _ = suggest_n_global(dictionaries, names)
-    matching = global_matching(dictionaries, n_global, names)
+        n_global, _ = suggest_n_global(dictionaries, names, settings.matching)
+    matching = global_matching(dictionaries, n_global, names, settings.matching)
     _, D_g = first_average(dictionaries, energies, matching, settings.aggregation, settings.trim)
     rest = [np.delete(D, kept[index], axis=1) for D, kept, index in zip(starts, used, matching.indices, strict=True)]
     return D_g, rest

@@ -7,7 +7,7 @@ import pytest
 
 from common.settings import settings_from_values
 from common.synthetic import generate
-from perdl.experiments.federation import Client, averaged, first_dictionaries, independent, perma, pooled
+from perdl.experiments.federation import Client, first_dictionaries, perma
 from perdl.in_process import run_in_process
 from perdl_client.app import app as client_app
 from perdl_server.aggregation import AGGREGATIONS

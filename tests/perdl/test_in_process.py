@@ -373,7 +373,7 @@ def test_an_unforeseen_failure_on_a_client_tells_the_server_only_its_type(tmp_pa
     def leak(*args, **kwargs):
         raise RuntimeError("secret 0.12345")
 
-    monkeypatch.setattr("perdl_client.app.local_update", leak)
+    monkeypatch.setattr("perdl_client.app.client_round", leak)
     with pytest.raises(FederationError) as caught:
         federate(tmp_path)
     assert "RuntimeError" in str(caught.value)

@@ -1,0 +1,124 @@
+"""A client that is stuck finds out by itself, gets out, and bothers nobody who is not stuck."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from common.coders import HardThreshold
+from common.dictionaries import dictionary_distance
+from common.settings import settings_from_values
+from common.synthetic import generate
+from perdl_client.learners import LEARNERS
+from perdl_client.local_update import retract
+from perdl_client.round import NOTHING_SEEN, Watch, client_round, restart_local_dictionary, restart_stream
+from perdl_client.start import objective, warm_up
+
+CODER = HardThreshold(0.15)
+
+
+def learning(**values):
+    return settings_from_values(values).for_client("client-1")
+
+
+def truth(seed, noise=0.0):
+    return generate(seed, "client-1", n_features=6, n_global=3, n_local=3, n_samples=200, noise=noise)
+
+
+def stuck_block(t, rng):
+    """A local block in a wrong basin: a fixed point of the learner, beside the true D^g."""
+    for _ in range(200):
+        start = retract(t.global_dictionary, rng.standard_normal((6, 3)))
+        residual = t.data - t.global_dictionary @ (t.global_dictionary.T @ t.data)
+        D = warm_up(residual, start, LEARNERS["orthogonal"], CODER, n_steps=60, first_threshold=0.15)
+        D = retract(t.global_dictionary, D)
+        if dictionary_distance(D, t.local_dictionary) > 0.1:
+            return D
+    pytest.fail("no wrong basin found")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_stuck_block_is_found_out_and_replaced(seed):
+    t = truth(seed)
+    D_l, watch, one = stuck_block(t, np.random.default_rng(seed)), NOTHING_SEEN, learning()
+    for step in range(1, 30):
+        rng = restart_stream(0, "client-1", step)
+        new, watch = client_round(t.data, t.global_dictionary, D_l, one, watch, step, rng)
+        D_l = retract(t.global_dictionary, new.local_dictionary)
+    assert dictionary_distance(D_l, t.local_dictionary) < 1e-12
+
+
+def test_without_restarts_it_stays_stuck():
+    t = truth(0)
+    D_l, watch, one = stuck_block(t, np.random.default_rng(0)), NOTHING_SEEN, learning(local_restarts=0)
+    for step in range(1, 30):
+        new, watch = client_round(
+            t.data, t.global_dictionary, D_l, one, watch, step, restart_stream(0, "client-1", step)
+        )
+        D_l = retract(t.global_dictionary, new.local_dictionary)
+    assert dictionary_distance(D_l, t.local_dictionary) > 0.1
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.02, 0.05])
+def test_a_block_in_the_right_basin_is_left_alone_at_noise_below_the_threshold(noise):
+    for seed in range(10):
+        t = truth(seed, noise)
+        rng = np.random.default_rng(seed)
+        assert restart_local_dictionary(t.data, t.global_dictionary, t.local_dictionary, learning(), rng) is None
+
+
+@pytest.mark.parametrize("learner", sorted(LEARNERS))
+def test_a_restart_lowers_the_objective_and_keeps_the_learners_form(learner):
+    t = truth(1)
+    D_l = stuck_block(t, np.random.default_rng(1))
+    found = restart_local_dictionary(
+        t.data, t.global_dictionary, D_l, learning(learner=learner), np.random.default_rng(2)
+    )
+    assert found is not None
+    before, after = (objective(t.data, np.hstack([t.global_dictionary, D]), CODER) for D in (D_l, found))
+    assert after < before
+    if LEARNERS[learner].orthonormal:
+        D = np.hstack([t.global_dictionary, found])
+        np.testing.assert_allclose(D.T @ D, np.eye(6), atol=1e-12)
+
+
+@pytest.mark.parametrize(("r_g", "r_l"), [(0, 3), (6, 0), (3, 0), (0, 6)])
+def test_no_global_or_no_local_atoms_are_no_trouble(r_g, r_l):
+    t = truth(2)
+    D = np.linalg.qr(np.random.default_rng(0).standard_normal((6, 6))).Q
+    found = restart_local_dictionary(t.data, D[:, :r_g], D[:, r_g : r_g + r_l], learning(), np.random.default_rng(0))
+    assert found is None if r_l == 0 else found.shape == (6, r_l)
+
+
+def test_the_evidence_is_an_error_that_stands_still_above_the_floor():
+    assert not NOTHING_SEEN.stalled(1, 1e-8)
+    assert not Watch(0.2, np.inf).stalled(1, 1e-8), "one error is no evidence"
+    assert not Watch(0.1, 0.2).stalled(1, 1e-8), "it falls"
+    assert Watch(0.19, 0.2).stalled(1, 1e-8)
+    assert not Watch(0.19, 0.2, next_try=5).stalled(4, 1e-8)
+    assert not Watch(1e-9, 1e-9).stalled(1, 1e-8), "it is exact"
+
+
+def test_tries_that_find_nothing_become_rare():
+    t, tries = truth(3, noise=0.05), 0
+    watch, D_l = NOTHING_SEEN, t.local_dictionary
+    for step in range(1, 200):
+        before = watch.wait
+        new, watch = client_round(
+            t.data, t.global_dictionary, D_l, learning(local_restarts=1), watch, step, restart_stream(0, "a", step)
+        )
+        D_l = retract(t.global_dictionary, new.local_dictionary)
+        tries += watch.wait != before
+    assert 1 <= tries <= 8
+
+
+def test_data_keep_their_float_type():
+    t = truth(4)
+    D_l = stuck_block(t, np.random.default_rng(4)).astype("f4")
+    watch = replace(NOTHING_SEEN, error=0.2, previous=0.2)
+    new, _ = client_round(
+        t.data.astype("f4"), t.global_dictionary.astype("f4"), D_l, learning(), watch, 3, np.random.default_rng(0)
+    )
+    assert new.local_dictionary.dtype == new.global_dictionary.dtype == np.float32

@@ -1,0 +1,91 @@
+"""Matching around one client: against brute force, and where a chain goes wrong."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from common.dictionaries import atom_distances, dictionary_distance
+from common.synthetic import generate
+from perdl_server.matching import global_matching
+from perdl_server.star import star_paths
+
+
+def orthonormal(rng, d, r):
+    return np.linalg.qr(rng.standard_normal((d, r))).Q
+
+
+def shuffled_truths(seed, n_clients, d, r_g, r, noise=0.0):
+    rng = np.random.default_rng(seed)
+    for i in range(n_clients):
+        t = generate(seed, f"client-{i}", n_features=d, n_global=r_g, n_local=r - r_g, n_samples=1)
+        D = np.hstack([t.global_dictionary, t.local_dictionary]) + noise * rng.standard_normal((d, r))
+        yield D[:, rng.permutation(r)] * rng.choice([-1, 1], r)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("n_clients", "d", "r_g", "r"), [(10, 6, 3, 6), (4, 20, 5, 12), (3, 8, 8, 8), (2, 5, 1, 3)])
+def test_finds_what_the_chain_finds_where_starts_are_good(seed, n_clients, d, r_g, r):
+    Ds = list(shuffled_truths(seed, n_clients, d, r_g, r, noise=0.005))
+    chain, star = (global_matching(Ds, r_g, method=method) for method in ("chain", "star"))
+    assert dictionary_distance(chain.global_dictionary, star.global_dictionary) < 1e-12
+
+
+def brute_force(dictionaries, n_paths):
+    """Paths of least total over all centres and pairings; the centre and its atoms by distance to the nearest atom."""
+    best = None
+    for centre, C in enumerate(dictionaries):
+        W = [atom_distances(C, D) for D in dictionaries]
+        nearest = sum(w.min(axis=1) for i, w in enumerate(W) if i != centre)
+        value = np.sort(nearest)[:n_paths].sum()
+        if best is None or value < best[0] - 1e-12:
+            chosen = np.argsort(nearest, kind="stable")[:n_paths]
+            pairs = [
+                min(itertools.permutations(range(w.shape[1]), n_paths), key=lambda p, w=w: (w[chosen, p] ** 2).sum())
+                if i != centre
+                else tuple(chosen)
+                for i, w in enumerate(W)
+            ]
+            best = value, {tuple(int(pair[j]) for pair in pairs) for j in range(n_paths)}
+    return best[1]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_equals_brute_force_on_small_unequal_dictionaries(seed):
+    rng = np.random.default_rng(seed)
+    Ds = [rng.standard_normal((3, r)) for r in (3, 4, 2, 3)]
+    Ds = [D / np.linalg.norm(D, axis=0) for D in Ds]
+    indices, lengths = star_paths(Ds, 2)
+    assert {tuple(map(int, column)) for column in indices.T} == brute_force(Ds, 2)
+    assert (np.diff(lengths) >= 0).all()
+
+
+def test_a_client_whose_atoms_are_mixed_up_swaps_paths_on_a_chain_and_not_on_a_star():
+    rng = np.random.default_rng(0)
+    wrong_on_chain = 0
+    for seed in range(20):
+        Ds = list(shuffled_truths(seed, 9, 8, 3, 6))
+        t = generate(seed, "client-0", n_features=8, n_global=3, n_local=3, n_samples=1)
+        a, b, c = t.global_dictionary.T
+        mixed = np.column_stack([a + b, a - b]) / np.sqrt(2)
+        for i in (3, 5):  # two clients with global atoms turned by 45 degrees in their plane
+            Ds[i] = np.column_stack([mixed, c, t.local_dictionary])[:, rng.permutation(6)]
+        chain, star = (global_matching(Ds, 3, method=method).global_dictionary for method in ("chain", "star"))
+        near = atom_distances(t.global_dictionary, star / np.linalg.norm(star, axis=0)).min(axis=1)
+        assert near.max() < 0.3, seed
+        chain = chain / np.linalg.norm(chain, axis=0)
+        wrong_on_chain += atom_distances(t.global_dictionary, chain).min(axis=1).max() > 0.3
+    assert wrong_on_chain >= 5
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_edges(dtype):
+    rng = np.random.default_rng(1)
+    D = orthonormal(rng, 6, 4).astype(dtype)
+    for Ds, n in (([D], 4), ([D, D[:, :2]], 2), ([D, D], 0), ([D[:, :0], D], 0)):
+        matching = global_matching(Ds, n, method="star")
+        assert matching.indices.shape == (len(Ds), n)
+        assert matching.global_dictionary.dtype == dtype
+        np.testing.assert_allclose(matching.path_lengths, 0, atol=1e-6)
