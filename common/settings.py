@@ -80,13 +80,29 @@ class LearningSettings(_Table):
 class DataSettings(_Table):
     """Where samples come from."""
 
-    source: Literal["synthetic", "mnist", "files"] = Field("synthetic", description="in a simulation")
-    path: str | None = Field(None, description="mnist: folder of the IDX files; files: folder or glob, a file a client")
+    source: Literal["synthetic", "mnist", "files", "video"] = Field("synthetic", description="in a simulation")
+    path: str | None = Field(
+        None,
+        description="mnist: folder of the IDX files; files: folder or glob, a file a client; "
+        "video: folder of frames, or a video file (extra: video)",
+    )
     samples_in: Literal["rows", "columns"] = Field("rows", description="orientation of files")
     variable: str | None = Field(None, description="name of the array in .npz and .mat files")
     n_samples: int | None = Field(None, ge=1, description="samples a client; default 200 synthetic, 500 mnist")
     center: bool = Field(False, description="subtract each client's own mean of every feature")
     majority: float = Field(0.9, ge=0, le=1, description="mnist: share of a client's own digit")
+    layout: Literal["thumbnails", "blocks", "fixed-camera"] = Field(
+        "thumbnails", description="video: what a column of a frame's matrix is, see perdl_client/layouts.py"
+    )
+    patch: int = Field(
+        40, ge=1, description="video: side of a patch in pixels; with blocks, how many blocks along each side"
+    )
+    window: int = Field(4, ge=1, description="video, fixed-camera: frames in a row that a client holds")
+    every: int = Field(1, ge=1, description="video: take every so many-th frame")
+    n_frames: int | None = Field(None, ge=1, description="video: take at most so many frames")
+    masks: str | None = Field(
+        None, description="video: folder of masks of what moves; default: groundtruth beside the frames"
+    )
 
 
 class SyntheticSettings(_Table):

@@ -13,7 +13,7 @@ import numpy as np
 from common.errors import FederationError, PerdlError, SettingsError
 from common.files import write_json
 from common.settings import Settings, settings_from_values
-from perdl_client.data import check_data, client_files
+from perdl_client.data import check_data, client_files, video_frames
 from perdl_server.results import STOP, stop_run_in
 
 Engine = Literal["in-process", "ray"]
@@ -111,10 +111,12 @@ def serve(settings: Settings, address: str, on_ready: Callable[[], None] = lambd
 
 
 def count_clients(settings: Settings) -> Settings:
-    """Return settings with as many clients as there are files, where nobody said how many."""
-    if settings.data.source != "files" or "n_clients" in settings.model_fields_set or not settings.data.path:
+    """Return settings with as many clients as there are files or frames, where nobody said how many."""
+    source = settings.data.source
+    if source not in ("files", "video") or "n_clients" in settings.model_fields_set or not settings.data.path:
         return settings
-    return settings_from_values({**settings.model_dump(exclude_unset=True), "n_clients": len(client_files(settings))})
+    n = len(client_files(settings) if source == "files" else video_frames(settings))
+    return settings_from_values({**settings.model_dump(exclude_unset=True), "n_clients": n})
 
 
 def _check_names(settings: Settings) -> None:

@@ -16,9 +16,11 @@ from common.errors import DataError, SettingsError
 from common.protocol import check_name, natural_key
 from common.settings import LearningSettings, Settings
 from common.synthetic import ClientTruth, generate
+from perdl_client.layouts import LAYOUTS, crop
 from perdl_client.mnist import label_partition, load_mnist
 from perdl_client.sources import load_samples
 from perdl_client.start import check_fit
+from perdl_client.video_source import frame_folder, read_frames
 
 Floats = NDArray[np.floating]
 
@@ -145,9 +147,37 @@ def _load(identity: Identity, settings: Settings) -> Floats:
             seed=settings.seed,
         )
         return np.ascontiguousarray(pixels[chosen].T) / 255.0
+    if data.source == "video":
+        return frame_samples(settings, identity.partition)
     return load_samples(
         _one_file_each(settings)[identity.partition], samples_in=data.samples_in, variable=data.variable
     )
+
+
+def video_frames(settings: Settings) -> NDArray[np.uint8]:
+    """Return the frames of ``data.source = "video"``, cropped so that patches fit, (n, h, w, c).
+
+    Raises
+    ------
+    DataError
+        If ``data.path`` is missing or holds no frames that can be used.
+    """
+    data = settings.data
+    if not data.path:
+        raise DataError('data.path is not set: with data.source = "video" it names a folder of frames or a video file')
+    frames = read_frames(frame_folder(data.path), data.every, data.n_frames)
+    return crop(frames, data.patch, f"{data.path}: frames")
+
+
+def frame_samples(settings: Settings, i: int) -> Floats:
+    """Return frame ``i`` in the layout that the settings name, intensities in [0, 1]."""
+    if settings.data.layout == "fixed-camera":
+        raise SettingsError(
+            'data.layout = "fixed-camera" is a federation for every place of the frame: run perdl experiment '
+            'surveillance, or set data.layout = "thumbnails" or "blocks"'
+        )
+    frame = video_frames(settings)[i].astype(settings.dtype) / 255
+    return LAYOUTS[settings.data.layout].to_samples(frame, settings.data.patch)
 
 
 def client_files(settings: Settings) -> list[Path]:
@@ -187,6 +217,13 @@ def check_data(settings: Settings) -> None:
     if settings.data.source == "mnist":
         for split in ("train", "test"):
             load_mnist(settings.data.path, split)
+    if settings.data.source == "video":
+        frames, n = len(video_frames(settings)), settings.n_clients
+        if n > frames:
+            raise DataError(
+                f"data.path = {settings.data.path!r} has {frames} frames, n_clients is {n}: lower n_clients"
+            )
+        check_fit(settings, len(frame_samples(settings, 0)), "client-1")
     if settings.data.source != "files":
         return
     n_features = None

@@ -1,0 +1,178 @@
+r"""Layouts: from a frame of a video to a matrix of samples and back, exactly.
+
+A frame is an (h, w, c) array, a matrix (d, n) holds one sample a column. With ``patch`` = p:
+
+================  ===================================  ===============  ======================================
+layout            a column is                          d                n
+================  ===================================  ===============  ======================================
+``thumbnails``    every p-th pixel of every p-th row   (h/p)(w/p) c     p p, one for each offset of the first
+``blocks``        a contiguous block of pixels         (h/p)(w/p) c     p p, p along each side of the frame
+``fixed-camera``  a contiguous block of p x p pixels   p p c            (h/p)(w/p), one for each place
+================  ===================================  ===============  ======================================
+
+The first two read the paper's "dividing each frame into 40 x 40 patches" and give its 576 x 1600 for 480 x 640 x 3:
+``thumbnails`` is the published code's, patches of 40 x 40 *pixels* transposed; ``blocks`` are 40 x 40 *blocks*. In the
+third a column's number is its place, so that one column of all frames of a fixed camera shows one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.errors import DataError
+
+Floats = NDArray[np.floating]
+Shape = tuple[int, int, int]
+Number = TypeVar("Number", bound=np.generic)
+
+
+def thumbnails(frame: Floats, patch: int) -> Floats:
+    """Return a column for each pixel offset (u, v) inside patches: that pixel of all patches.
+
+    Parameters
+    ----------
+    frame : (h, w, c) array
+        ``h`` and ``w`` multiples of ``patch``.
+    patch : int
+
+    Returns
+    -------
+    (h/patch * w/patch * c, patch * patch) array
+        Rows go over patches and then channels, columns over offsets, all row by row.
+    """
+    rows, columns, c = _grid(frame.shape, patch)
+    cut = frame.reshape(rows, patch, columns, patch, c)
+    return cut.transpose(0, 2, 4, 1, 3).reshape(rows * columns * c, patch * patch)
+
+
+def from_thumbnails(Y: Floats, shape: Shape, patch: int) -> Floats:
+    """Return the frame of :func:`thumbnails`.
+
+    Parameters
+    ----------
+    Y : (d, n) array
+    shape : (h, w, c)
+        Of the frame.
+    patch : int
+
+    Returns
+    -------
+    (h, w, c) array
+    """
+    rows, columns, c = _grid(shape, patch)
+    return Y.reshape(rows, columns, c, patch, patch).transpose(0, 3, 1, 4, 2).reshape(shape)
+
+
+def blocks(frame: Floats, patch: int) -> Floats:
+    """Return a column for each of ``patch`` x ``patch`` contiguous blocks that tile the frame.
+
+    Parameters
+    ----------
+    frame : (h, w, c) array
+        ``h`` and ``w`` multiples of ``patch``.
+    patch : int
+
+    Returns
+    -------
+    (h/patch * w/patch * c, patch * patch) array
+        Rows go over a block's pixels and then channels, columns over blocks, all row by row.
+    """
+    height, width, c = _grid(frame.shape, patch)
+    cut = frame.reshape(patch, height, patch, width, c)
+    return cut.transpose(1, 3, 4, 0, 2).reshape(height * width * c, patch * patch)
+
+
+def from_blocks(Y: Floats, shape: Shape, patch: int) -> Floats:
+    """Return the frame of :func:`blocks`; parameters as for :func:`from_thumbnails`."""
+    height, width, c = _grid(shape, patch)
+    return Y.reshape(height, width, c, patch, patch).transpose(3, 0, 4, 1, 2).reshape(shape)
+
+
+def places(frame: Floats, patch: int) -> Floats:
+    """Return a column for each place: the block of ``patch`` x ``patch`` pixels that lies there.
+
+    Parameters
+    ----------
+    frame : (h, w, c) array
+        ``h`` and ``w`` multiples of ``patch``.
+    patch : int
+
+    Returns
+    -------
+    (patch * patch * c, h/patch * w/patch) array
+        Rows go over a block's pixels and then channels, columns over places, all row by row.
+    """
+    rows, columns, c = _grid(frame.shape, patch)
+    cut = frame.reshape(rows, patch, columns, patch, c)
+    return cut.transpose(1, 3, 4, 0, 2).reshape(patch * patch * c, rows * columns)
+
+
+def from_places(Y: Floats, shape: Shape, patch: int) -> Floats:
+    """Return the frame of :func:`places`; parameters as for :func:`from_thumbnails`."""
+    rows, columns, c = _grid(shape, patch)
+    return Y.reshape(patch, patch, c, rows, columns).transpose(3, 0, 4, 1, 2).reshape(shape)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A layout and its inverse.
+
+    Attributes
+    ----------
+    to_samples : callable ``(frame, patch) -> Y``
+    to_frame : callable ``(Y, shape, patch) -> frame``
+    """
+
+    to_samples: Callable[[Floats, int], Floats]
+    to_frame: Callable[[Floats, Shape, int], Floats]
+
+
+LAYOUTS: dict[str, Layout] = {
+    "thumbnails": Layout(thumbnails, from_thumbnails),
+    "blocks": Layout(blocks, from_blocks),
+    "fixed-camera": Layout(places, from_places),
+}
+
+
+def crop(frames: NDArray[Number], patch: int, what: str = "frames") -> NDArray[Number]:
+    """Cut rows at the bottom and columns at the right so that patches fit.
+
+    Parameters
+    ----------
+    frames : (n, h, w, ...) array
+    patch : int
+    what : str
+        Names the frames in the error.
+
+    Returns
+    -------
+    (n, h', w', ...) view with ``h'`` and ``w'`` the largest multiples of ``patch``
+
+    Raises
+    ------
+    DataError
+        If a frame is smaller than one patch.
+    """
+    h, w = frames.shape[1:3]
+    if min(h, w) < patch:
+        raise DataError(
+            f"{what} are {h} x {w} pixels (height x width), smaller than data.patch = {patch}: lower data.patch to at "
+            f"most {min(h, w)}"
+        )
+    return frames[:, : h - h % patch, : w - w % patch]
+
+
+def _grid(shape: tuple[int, ...], patch: int) -> Shape:
+    """Return how many patches fit along each side, and the channels."""
+    h, w, c = shape
+    if patch < 1 or h % patch or w % patch or not h or not w:
+        raise DataError(
+            f"a frame of {h} x {w} pixels (height x width) does not divide into patch = {patch}: crop it to "
+            f"{h - h % max(patch, 1)} x {w - w % max(patch, 1)}, or choose a common divisor of {h} and {w}"
+        )
+    return h // patch, w // patch, c

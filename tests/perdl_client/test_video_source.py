@@ -1,0 +1,115 @@
+"""Claims of the video reader: folders and files alike, order, labels of masks, and one line on what is wrong."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from common.errors import DataError
+from perdl_client.video_source import frame_folder, masks_beside, read_frames, read_masks
+
+
+@pytest.fixture(autouse=True)
+def _forget():
+    read_frames.cache_clear()
+
+
+def save(folder, arrays, name="{}.png"):
+    folder.mkdir(parents=True, exist_ok=True)
+    for i, array in enumerate(arrays):
+        Image.fromarray(array).save(folder / name.format(i))
+    return folder
+
+
+def some_frames(n, shape=(6, 8, 3)):
+    return np.random.default_rng(0).integers(0, 256, (n, *shape), dtype=np.uint8)
+
+
+def test_frames_come_in_natural_order_as_they_were_stored(tmp_path):
+    frames = some_frames(12)  # 2.png before 10.png
+    np.testing.assert_array_equal(read_frames(save(tmp_path / "v", frames)), frames)
+
+
+def test_every_and_n_frames_choose(tmp_path):
+    frames = some_frames(12)
+    np.testing.assert_array_equal(read_frames(save(tmp_path / "v", frames), 3, 2), frames[[0, 3]])
+
+
+def test_grey_frames_have_one_channel(tmp_path):
+    frames = some_frames(2, (6, 8))
+    np.testing.assert_array_equal(read_frames(save(tmp_path / "v", frames)), frames[..., None])
+
+
+def test_a_video_file_gives_its_frames(tmp_path):
+    pytest.importorskip("imageio_ffmpeg", reason="the extra video is not installed")
+    import imageio.v3 as imageio
+
+    steps = np.linspace(20, 230, 6).astype(np.uint8)
+    frames = np.repeat(steps, 64 * 64 * 3).reshape(6, 64, 64, 3)
+    imageio.imwrite(tmp_path / "v.mp4", frames, plugin="FFMPEG", fps=5)
+    read = read_frames(tmp_path / "v.mp4", 2, 2)
+    assert read.shape == (2, 64, 64, 3)
+    np.testing.assert_allclose(read.mean(axis=(1, 2, 3)), steps[[0, 2]], atol=4)
+
+
+def test_labels_of_masks_are_palette_indices(tmp_path):
+    labels = np.array([[0, 50, 85], [170, 255, 0]], dtype=np.uint8)
+    image = Image.fromarray(labels).convert("P")
+    image.putdata(labels.ravel().tolist())
+    image.putpalette([255 - i // 3 for i in range(768)])  # colours other than the labels
+    (tmp_path / "groundtruth").mkdir()
+    image.save(tmp_path / "groundtruth" / "0.png")
+    like = np.zeros((1, 2, 3, 3), np.uint8)
+    np.testing.assert_array_equal(read_masks(tmp_path / "groundtruth", like), labels[None])
+
+
+def test_masks_are_found_where_cdnet_puts_them(tmp_path):
+    for name in ("input", "groundtruth"):
+        (tmp_path / name).mkdir()
+    assert frame_folder(tmp_path) == tmp_path / "input"
+    assert masks_beside(tmp_path / "input") == masks_beside(tmp_path) == tmp_path / "groundtruth"
+    assert masks_beside(tmp_path / "groundtruth") is None
+
+
+def test_real_masks_hold_the_labels_of_cdnet(shared_data):
+    folder = shared_data / "video-highway"
+    if not folder.is_dir():
+        pytest.skip("no video-highway")
+    frames = read_frames(folder / "input", n_frames=3)
+    masks = read_masks(folder / "groundtruth", frames)
+    assert frames.shape == (3, 240, 320, 3)
+    assert set(np.unique(masks)) <= {0, 50, 85, 170, 255}
+
+
+def refused(text, call, *args, **kwargs):
+    with pytest.raises(DataError, match=text) as error:
+        call(*args, **kwargs)
+    assert "\n" not in str(error.value)
+
+
+def test_what_is_wrong_is_said_in_one_line(tmp_path):
+    refused("does not exist", read_frames, tmp_path / "nothing")
+    refused("holds no images", read_frames, tmp_path)
+    (tmp_path / "v.txt").write_text("x")
+    refused("no video file", read_frames, tmp_path / "v.txt")
+    mixed = save(tmp_path / "mixed", [some_frames(1)[0], some_frames(1, (4, 8, 3))[0]])
+    refused(r"1.png: is of shape \(4, 8, 3\), the first frame of \(6, 8, 3\)", read_frames, mixed)
+    damaged = save(tmp_path / "damaged", some_frames(1))
+    (damaged / "0.png").write_bytes((damaged / "0.png").read_bytes()[:40])
+    refused("damaged", read_frames, damaged)
+    deep = tmp_path / "deep"
+    deep.mkdir()
+    Image.fromarray(np.zeros((4, 4), np.uint16)).save(deep / "0.png")
+    refused("mode I;16, not 8 bits", read_frames, deep)
+
+
+def test_a_damaged_video_file_is_refused(tmp_path):
+    pytest.importorskip("imageio_ffmpeg", reason="the extra video is not installed")
+    (tmp_path / "v.mp4").write_bytes(b"\0" * 1000)
+    refused("not a video", read_frames, tmp_path / "v.mp4")
+
+
+def test_masks_that_do_not_fit_are_refused(tmp_path):
+    masks = save(tmp_path / "m", np.zeros((2, 6, 8), np.uint8))
+    refused("holds 2 masks for 3 frames", read_masks, masks, np.zeros((3, 6, 8, 3), np.uint8))
+    refused("is 6 x 8 pixels, its frame is 6 x 9", read_masks, masks, np.zeros((2, 6, 9, 3), np.uint8))
+    refused("no folder", read_masks, tmp_path / "none", np.zeros((2, 6, 8, 3), np.uint8))
