@@ -44,7 +44,7 @@ class HardThreshold:
 
     def __call__(self, Y: Floats, D: Floats) -> Floats:
         """Return codes (r, n)."""
-        return hard_threshold(D.T @ Y, self.threshold)
+        return hard_threshold(D.mT @ Y, self.threshold)
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class TopK:
 
     def __call__(self, Y: Floats, D: Floats) -> Floats:
         """Return codes (r, n)."""
-        return top_k(D.T @ Y, self.k)
+        return top_k(D.mT @ Y, self.k)
 
 
 @dataclass(frozen=True)
@@ -91,20 +91,21 @@ def top_k(A: Floats, k: int) -> Floats:
 
     Parameters
     ----------
-    A : (r, n) array
+    A : (..., r, n) array
     k : int
         At least 0; ``r`` or more keeps everything.
 
     Returns
     -------
-    (r, n) array
+    array of ``A``'s shape
     """
-    if k >= len(A):
+    r = A.shape[-2]
+    if k >= r:
         return A.copy()
     out = np.zeros_like(A)
     if k > 0:
-        kept = np.argpartition(np.abs(A), len(A) - k, axis=0)[len(A) - k :]
-        np.put_along_axis(out, kept, np.take_along_axis(A, kept, axis=0), axis=0)
+        kept = np.argpartition(np.abs(A), r - k, axis=-2)[..., r - k :, :]
+        np.put_along_axis(out, kept, np.take_along_axis(A, kept, axis=-2), axis=-2)
     return out
 
 

@@ -22,31 +22,30 @@ def polar_factor(M: Floats, prior: Floats | None = None) -> Floats:
 
     Parameters
     ----------
-    M : (d, r) array, ``r <= d``
-    prior : (d, r) array, optional
+    M : (..., d, r) array, ``r <= d``
+        One matrix, or a stack of them.
+    prior : array of ``M``'s shape, optional
         What to stay near to, such as the previous dictionary. Without it the completion is LAPACK's.
 
     Returns
     -------
-    (d, r) array of ``M``'s floating type with orthonormal columns
+    array of ``M``'s shape and floating type with orthonormal columns
 
     Raises
     ------
     ValueError
         If there are more columns than rows.
     """
-    d, r = M.shape
+    d, r = M.shape[-2:]
     if r > d:
         raise ValueError(f"{r} columns in {d} dimensions cannot be orthonormal; use at most {d} atoms")
-    if r == 0:
+    if M.size == 0:
         return M.copy()
     # Powers of two scale without rounding, so that neither huge nor tiny data overflow.
-    peak = np.abs(M).max()
-    if peak > 0:
-        M = np.ldexp(M, -int(np.frexp(peak)[1]))
+    M = np.ldexp(M, -np.frexp(np.abs(M).max(axis=(-2, -1), keepdims=True))[1])
     if prior is not None:
-        scale = np.linalg.norm(M) if peak > 0 else 1.0
-        M = M + M.dtype.type(np.sqrt(np.finfo(M.dtype).eps) * scale) * prior
+        scale = np.sqrt((M * M).sum(axis=(-2, -1), keepdims=True))
+        M = M + M.dtype.type(np.sqrt(np.finfo(M.dtype).eps)) * np.where(scale > 0, scale, 1) * prior
     U, _, Vt = np.linalg.svd(M, full_matrices=False)
     W: Floats = U @ Vt
     return W

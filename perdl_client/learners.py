@@ -50,8 +50,8 @@ def orthogonal_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5) 
     Parameters
     ----------
     Y : (d, n) array
-    D : (d, r) array
-        ``r <= d``.
+    D : (..., d, r) array
+        ``r <= d``; a stack of dictionaries takes a step each, where the coder takes stacks.
     coder : Coder
     step_size : float
         Not used: the step is an exact minimisation.
@@ -63,7 +63,7 @@ def orthogonal_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5) 
         to ``D``.
     """
     X = coder(Y, D)
-    return Step(polar_factor(Y @ X.T, prior=D), X)
+    return Step(polar_factor(Y @ X.mT, prior=D), X)
 
 
 def gradient_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5) -> Step:

@@ -37,6 +37,8 @@ class LocalUpdate:
         D^g_i P^gg_i, with Y X' = D P the polar decomposition over all atoms; what ``procrustes`` sends.
     error : float
         ||Y - D X||_F / ||Y||_F in the dictionary before the step.
+    objective : float
+        ||Y - D X||_F^2 + penalty ||X||_0, there too; 0 where only rounding is left of it.
     nonzeros : float
         Mean number of nonzero codes a sample.
     reassigned : int
@@ -48,6 +50,7 @@ class LocalUpdate:
     energies: Floats
     stretched: Floats
     error: float
+    objective: float
     nonzeros: float
     reassigned: int
 
@@ -94,13 +97,16 @@ def local_update(
     X = step.codes
     moment = Y @ (X[kept].T * signs)
     stretch = shared.T @ moment
+    error, nonzeros = relative_error(Y, D, X), np.count_nonzero(X)
+    misfit = error**2 if error**2 > np.finfo(Y.dtype).eps else 0.0
     return LocalUpdate(
         global_dictionary=shared,
         local_dictionary=step.dictionary[:, rest],
         energies=(X[kept] ** 2).sum(axis=1),
         stretched=shared @ ((stretch + stretch.T) / 2) if r_g else shared,
-        error=relative_error(Y, D, X),
-        nonzeros=float(np.count_nonzero(X)) / max(Y.shape[1], 1),
+        error=error,
+        objective=float(misfit * np.linalg.norm(Y) ** 2 + coder.penalty * nonzeros),
+        nonzeros=float(nonzeros) / max(Y.shape[1], 1),
         reassigned=reassigned,
     )
 

@@ -5,8 +5,9 @@ stays wrong is the local block: a fixed point of the learner with the objective
 
 .. math:: \lVert Y - DX\rVert_F^2 + \text{penalty} \cdot \lVert X\rVert_0
 
-above its least. The evidence is the client's own and leaves no trace in any message: its error no longer falls, and a
-random start of the local block in the residual :math:`(I - P_{D^g}) Y` finds a lower objective.
+above its least. The evidence is the client's own and leaves no trace in any message: its objective no longer falls, and
+a random start of the local block in the residual :math:`(I - P_{D^g}) Y` finds a lower one. The error alone is no
+evidence: a wrong block may explain every sample, with more atoms than it takes.
 """
 
 from __future__ import annotations
@@ -24,11 +25,8 @@ from perdl_client.start import best_warm_up, objective, rms, schedule
 
 Floats = NDArray[np.floating]
 
-_STALLED = 0.9
-"""An error above this share of the last round's has stalled."""
-
-_BETTER = 0.99
-"""A restart must bring the objective below this share: noise alone moves it by less, a wrong basin by more."""
+_CLEARLY = 0.99
+"""A share of the objective: to fall by less is to stand still. Noise moves it by less, a wrong basin by more."""
 
 
 @dataclass(frozen=True)
@@ -37,22 +35,22 @@ class Watch:
 
     Attributes
     ----------
-    error, previous : float
-        Relative errors of the last two rounds.
+    objective, previous : float
+        Of the last two rounds.
     next_try : int
         Round before which no restart is tried.
     wait : int
         Rounds to wait after the next restart that finds nothing better; doubles each time.
     """
 
-    error: float = np.inf
+    objective: float = np.inf
     previous: float = np.inf
     next_try: int = 0
-    wait: int = 1
+    wait: int = 2
 
-    def stalled(self, t: int, floor: float) -> bool:
-        """Whether the error stands still above ``floor``."""
-        return t >= self.next_try and floor < self.error < np.inf and self.error > _STALLED * self.previous
+    def stalled(self, t: int) -> bool:
+        """Whether the objective stands still, and it is time for another try."""
+        return t >= self.next_try and 0 < self.objective < np.inf and self.objective > _CLEARLY * self.previous
 
 
 NOTHING_SEEN = Watch()
@@ -95,15 +93,14 @@ def client_round(
     learner, coder = LEARNERS[learning.learner], learning.make_coder(rms(Y))
     D_g, D_l = global_dictionary, local_dictionary
     D_l = refine_local_dictionary(Y, D_g, D_l, learner, coder, learning.refine_steps, learning.step_size)
-    floor = float(np.sqrt(np.finfo(Y.dtype).eps))  # what is below counts as exact
-    if learning.local_restarts and watch.stalled(t, floor):
+    if learning.local_restarts and watch.stalled(t):
         other = restart_local_dictionary(Y, D_g, D_l, learning, rng)
         if other is None:
             watch = replace(watch, next_try=t + watch.wait, wait=2 * watch.wait)
         else:
             D_l, watch = other, NOTHING_SEEN
     new = local_update(Y, D_g, D_l, learner, coder, learning.step_size)
-    return new, replace(watch, error=new.error, previous=watch.error)
+    return new, replace(watch, objective=new.objective, previous=watch.objective)
 
 
 def restart_local_dictionary(
@@ -143,4 +140,4 @@ def restart_local_dictionary(
     if learner.orthonormal:
         D = retract(global_dictionary, D)
     present, new = (objective(Y, np.hstack([global_dictionary, block]), coder) for block in (local_dictionary, D))
-    return D if new < _BETTER * present else None
+    return D if new < _CLEARLY * present else None

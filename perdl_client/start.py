@@ -10,19 +10,23 @@ r"""Starts: a client's first dictionary, from its own samples alone.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from common.coders import Coder, HardThreshold
+from common.coders import OMP, Coder, HardThreshold
 from common.errors import SettingsError
 from common.settings import LearningSettings
 from common.streams import stream
 from perdl_client.learners import LEARNERS, Learner
 
 Floats = NDArray[np.floating]
+
+_STACK = 200_000
+"""Codes that a stack of starts may hold: as many as a cache does."""
 
 
 class Schedule(TypedDict):
@@ -189,15 +193,23 @@ def best_warm_up(
     -------
     (d, n_atoms) array
     """
-    best, least = None, np.inf
-    for _ in range(n_restarts):
-        D = random_dictionary(rng, Y.shape[0], n_atoms, Y.dtype)
-        D = warm_up(Y, D, learner, coder, n_steps=n_steps, first_threshold=first_threshold, step_size=step_size)
-        value = objective(Y, D, coder) if n_restarts > 1 else 0.0
-        if best is None or value < least:
-            best, least = D, value
-    assert best is not None
-    return best
+    run = functools.partial(
+        warm_up, Y, learner=learner, coder=coder, n_steps=n_steps, first_threshold=first_threshold, step_size=step_size
+    )
+    D = np.stack([random_dictionary(rng, Y.shape[0], n_atoms, Y.dtype) for _ in range(n_restarts)])
+    if not learner.orthonormal or isinstance(coder, OMP):
+        return _best(Y, [run(one) for one in D], coder)
+    # Small problems take stacks of starts at once, for NumPy's calls cost more than their flops.
+    at_once = max(1, _STACK // max(n_atoms * Y.shape[1], 1))
+    stacks = [run(D[i : i + at_once]) for i in range(0, n_restarts, at_once)]
+    return _best(Y, [one for stack in stacks for one in stack], coder)
+
+
+def _best(Y: Floats, candidates: list[Floats], coder: Coder) -> Floats:
+    """The first one of least objective."""
+    if len(candidates) == 1:
+        return candidates[0]
+    return candidates[int(np.argmin([objective(Y, D, coder) for D in candidates]))]
 
 
 def objective(Y: Floats, D: Floats, coder: Coder) -> float:

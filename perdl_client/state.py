@@ -96,8 +96,8 @@ def load_state(context: Context, folder: Path | None) -> ClientState:
 
 
 def _watch(values: Floats) -> Watch:
-    error, previous, next_try, wait = values.tolist()
-    return Watch(error, previous, int(next_try), int(wait))
+    objective, previous, next_try, wait = values.tolist()
+    return Watch(objective, previous, int(next_try), int(wait))
 
 
 def has_state(context: Context, folder: Path | None) -> bool:

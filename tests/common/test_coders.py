@@ -219,3 +219,11 @@ def test_top_k_minimises_the_error_over_supports_of_its_size_for_orthonormal_ato
     for y, mine in zip(Y.T, error, strict=True):
         pairs = (D[:, list(s)] for s in itertools.combinations(range(5), 2))
         assert mine == pytest.approx(min(np.linalg.lstsq(S, y, rcond=None)[1][0] for S in pairs), abs=1e-12)
+
+
+@pytest.mark.parametrize("coder", [HardThreshold(0.4), TopK(2)])
+def test_a_stack_of_dictionaries_gets_the_codes_of_each(coder):
+    rng = np.random.default_rng(9)
+    Y, D = rng.standard_normal((5, 8)), rng.standard_normal((3, 5, 4))
+    for X, one in zip(coder(Y, D), D, strict=True):
+        np.testing.assert_allclose(X, coder(Y, one), atol=1e-14)

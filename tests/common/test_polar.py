@@ -163,3 +163,18 @@ def test_shapes_at_the_edge():
     assert polar_factor(np.zeros((4, 0)), np.zeros((4, 0))).shape == (4, 0)
     with pytest.raises(ValueError, match="5 columns in 4 dimensions cannot be orthonormal; use at most 4 atoms"):
         polar_factor(np.zeros((4, 5)))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_a_stack_gives_what_each_of_its_matrices_gives(dtype):
+    rng = np.random.default_rng(8)
+    M, P = (rng.standard_normal((4, 7, 3)).astype(dtype) for _ in range(2))
+    M[1, :, 0] = 0
+    M[2] = 0
+    M[3] *= 1e-20
+    for prior in (None, P):
+        stack = polar_factor(M[[0, 3]] if prior is None else M, prior=None if prior is None else prior)
+        chosen = [0, 3] if prior is None else range(4)
+        for W, i in zip(stack, chosen, strict=True):
+            np.testing.assert_allclose(W, polar_factor(M[i], None if prior is None else prior[i]), atol=1e-5)
+    assert stack.dtype == dtype

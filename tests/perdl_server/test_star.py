@@ -34,11 +34,11 @@ def test_finds_what_the_chain_finds_where_starts_are_good(seed, n_clients, d, r_
 
 
 def brute_force(dictionaries, n_paths):
-    """Paths of least total over all centres and pairings; the centre and its atoms by distance to the nearest atom."""
+    """Paths of least total over all centres and pairings; the centre and its atoms by the median distance."""
     best = None
     for centre, C in enumerate(dictionaries):
         W = [atom_distances(C, D) for D in dictionaries]
-        nearest = sum(w.min(axis=1) for i, w in enumerate(W) if i != centre)
+        nearest = np.median([w.min(axis=1) for i, w in enumerate(W) if i != centre], axis=0)
         value = np.sort(nearest)[:n_paths].sum()
         if best is None or value < best[0] - 1e-12:
             chosen = np.argsort(nearest, kind="stable")[:n_paths]
@@ -78,6 +78,21 @@ def test_a_client_whose_atoms_are_mixed_up_swaps_paths_on_a_chain_and_not_on_a_s
         chain = chain / np.linalg.norm(chain, axis=0)
         wrong_on_chain += atom_distances(t.global_dictionary, chain).min(axis=1).max() > 0.3
     assert wrong_on_chain >= 5
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_clients_that_lack_an_atom_do_not_hide_it(seed):
+    """Three of ten clients have no sample of one shared atom, while local atoms lie close together in a plane."""
+    Ds = list(shuffled_truths(seed, 10, 6, 4, 6))
+    shared = generate(seed, "client-0", n_features=6, n_global=4, n_local=2, n_samples=1).global_dictionary
+    for i in range(3):
+        Ds[i] = Ds[i][:, np.abs(shared[:, 0] @ Ds[i]) < 0.9]
+    indices = global_matching(Ds, 4, method="star").indices
+    having = [Ds[i][:, indices[i]] for i in range(3, 10)]
+    for atom in shared.T:
+        places = [int(np.abs(atom @ D).argmax()) for D in having]
+        assert len(set(places)) == 1
+        assert min(abs(atom @ D[:, place]) for D, place in zip(having, places, strict=True)) > 0.999
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
