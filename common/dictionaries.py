@@ -79,8 +79,9 @@ def match_atoms(A: ArrayLike, B: ArrayLike) -> AtomMatch:
 
     Parameters
     ----------
-    A, B : (d, r) arrays
-        The same number of atoms, of any norm.
+    A : (d, r_a) array
+        Atoms of any norm. If ``r_a > r`` the best of them are taken.
+    B : (d, r) array
 
     Returns
     -------
@@ -89,16 +90,16 @@ def match_atoms(A: ArrayLike, B: ArrayLike) -> AtomMatch:
     Raises
     ------
     ValueError
-        If shapes differ.
+        If ``A`` has fewer atoms than ``B``, or other features.
 
     Notes
     -----
     Bottleneck assignment: a binary search over the distances, each step a maximum bipartite matching.
     """
     A, B = _as_floats(A, B)
-    if A.shape != B.shape:
+    if len(A) != len(B) or A.shape[1] < B.shape[1]:
         raise ValueError(f"dictionaries of shapes {A.shape} and {B.shape} cannot be paired atom by atom")
-    if A.shape[1] == 0:
+    if B.shape[1] == 0:
         return AtomMatch(np.empty(0, dtype=np.intp), np.empty(0))
     distances = atom_distances(A, B).astype(np.float64)
     bottleneck = _bottleneck(distances)
@@ -113,7 +114,9 @@ def dictionary_distance(A: ArrayLike, B: ArrayLike) -> float:
 
     Parameters
     ----------
-    A, B : (d, r) arrays
+    A : (d, r_a) array
+        With more atoms than ``B`` the best of them count.
+    B : (d, r) array
 
     Returns
     -------
@@ -146,13 +149,15 @@ def mutual_coherence(D: ArrayLike) -> float:
 
 
 def _bottleneck(distances: Floats) -> float:
-    """Return the smallest t for which the pairs at distance <= t hold a perfect matching."""
-    least = max(distances.min(axis=0).max(), distances.min(axis=1).max())
+    """Return the smallest t for which the pairs at distance <= t give every column a row of its own."""
+    least = distances.min(axis=0).max()
+    if distances.shape[0] == distances.shape[1]:
+        least = max(least, distances.min(axis=1).max())
     values = np.unique(distances[distances >= least])
     low, high = 0, len(values) - 1
     while low < high:
         middle = (low + high) // 2
-        if (maximum_bipartite_matching(csr_array(distances <= values[middle]), perm_type="column") >= 0).all():
+        if (maximum_bipartite_matching(csr_array(distances <= values[middle]), perm_type="row") >= 0).all():
             high = middle
         else:
             low = middle + 1

@@ -5,7 +5,8 @@ r"""Starts: a client's first dictionary, from its own samples alone.
 
 .. math:: \lVert Y - DX\rVert_F^2 + \text{penalty} \cdot \lVert X\rVert_0 .
 
-``svd`` takes the left singular vectors, ``random`` a random dictionary as it is.
+``svd`` takes the left singular vectors and warms them up; ``random`` takes a random dictionary as it is, ``identity``
+the first unit vectors, the same for all clients.
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ def first_dictionary(Y: Floats, learning: LearningSettings, seed: int, name: str
     r = check_fit(learning, d, name)
     learner, coder = LEARNERS[learning.learner], learning.make_coder(rms(Y))
     rng = stream(seed, name, "start")
+    if learning.start == "identity":
+        return np.eye(d, r, dtype=Y.dtype)
     if learning.start == "random":
         return random_dictionary(rng, d, r, Y.dtype)
     if learning.start == "svd":
@@ -86,8 +89,8 @@ def check_fit(learning: LearningSettings, d: int, name: str) -> int:
         If they do not fit; names the client.
     """
     r, learner = learning.n_atoms or d, LEARNERS[learning.learner]
-    if r > d and (learner.orthonormal or learning.start == "svd"):
-        what = f"the {learning.learner} learner" if learner.orthonormal else 'start = "svd"'
+    if r > d and (learner.orthonormal or learning.start in ("svd", "identity")):
+        what = f"the {learning.learner} learner" if learner.orthonormal else f'start = "{learning.start}"'
         raise SettingsError(f"n_atoms = {r}: must be at most the {d} features of {name} for {what}")
     if learning.coder != "hard-threshold" and learning.n_nonzero > r:
         raise SettingsError(f"n_nonzero = {learning.n_nonzero}: must be at most n_atoms = {r} of {name}")

@@ -58,6 +58,9 @@ class Model:
 OnRound = Callable[[int, Model], object]
 """Called with 0 and the start, then after every round with its number and what it gave."""
 
+OnDictionaries = Callable[[int, list[Floats]], object]
+"""The same, with dictionaries that are not split."""
+
 
 def first_dictionaries(clients: Sequence[Client], seed: int) -> list[Floats]:
     """Return every client's D_i^(0), (d, r_i)."""
@@ -115,7 +118,7 @@ def match(clients: Sequence[Client], starts: Sequence[Floats], settings: Setting
     """
     used, energies = [], []
     for client, D in zip(clients, starts, strict=True):
-        X = client.learning.make_coder(rms(client.data))(client.data, D)
+        X = client.learning.make_coder(rms(client.data), 0)(client.data, D)
         used.append(used_atoms(X, client.learning.min_usage, client.learning.min_samples))
         energies.append(usage(X)[used[-1]])
     dictionaries = [D[:, kept] for D, kept in zip(starts, used, strict=True)]
@@ -129,19 +132,28 @@ def match(clients: Sequence[Client], starts: Sequence[Floats], settings: Setting
     return D_g, rest
 
 
-def independent(clients: Sequence[Client], starts: Sequence[Floats], rounds: int) -> list[Floats]:
+def independent(
+    clients: Sequence[Client], starts: Sequence[Floats], rounds: int, on_round: OnDictionaries | None = None
+) -> list[Floats]:
     """Every client goes on alone from its start; return each one's dictionary after ``rounds`` steps."""
-    return [_steps(client.data, D, client.learning, rounds) for client, D in zip(clients, starts, strict=True)]
+    D = list(starts)
+    for t in range(rounds + 1):
+        if t:
+            D = [_step(client, one, t) for client, one in zip(clients, D, strict=True)]
+        if on_round:
+            on_round(t, D)
+    return D
 
 
-def pooled(clients: Sequence[Client], settings: Settings) -> Floats:
+def pooled(clients: Sequence[Client], settings: Settings, on_round: OnDictionaries | None = None) -> Floats:
     """One learner on all clients' samples, which nobody may have; its own start and ``settings.rounds`` steps."""
-    Y = np.hstack([client.data for client in clients])
-    learning = settings.for_client("pooled")
-    return _steps(Y, first_dictionary(Y, learning, settings.seed, "pooled"), learning, settings.rounds)
+    every = Client("pooled", np.hstack([client.data for client in clients]), settings.for_client("pooled"))
+    return independent([every], first_dictionaries([every], settings.seed), settings.rounds, on_round)[0]
 
 
-def averaged(clients: Sequence[Client], starts: Sequence[Floats], rounds: int) -> Floats:
+def averaged(
+    clients: Sequence[Client], starts: Sequence[Floats], rounds: int, on_round: OnDictionaries | None = None
+) -> Floats:
     """Federated averaging of whole dictionaries, atom by atom as they are numbered, without matching.
 
     Returns
@@ -149,18 +161,23 @@ def averaged(clients: Sequence[Client], starts: Sequence[Floats], rounds: int) -
     (d, r) array
         With atoms of unit norm.
     """
-    D = np.mean(starts, axis=0)
-    for _ in range(rounds):
-        D = np.mean([_steps(client.data, D, client.learning, 1) for client in clients], axis=0)
-    norms = np.linalg.norm(D, axis=0)
-    return np.asarray(D / np.where(norms > 0, norms, 1), dtype=starts[0].dtype)
-
-
-def _steps(Y: Floats, D: Floats, learning: LearningSettings, n_steps: int) -> Floats:
-    learner, coder = LEARNERS[learning.learner], learning.make_coder(rms(Y))
-    for _ in range(n_steps):
-        D = learner.step(Y, D, coder, learning.step_size).dictionary
+    D = _unit(np.mean(starts, axis=0))
+    for t in range(rounds + 1):
+        if t:
+            D = _unit(np.mean([_step(client, D, t) for client in clients], axis=0))
+        if on_round:
+            on_round(t, [D])
     return D
+
+
+def _step(client: Client, D: Floats, t: int) -> Floats:
+    learning, Y = client.learning, client.data
+    return LEARNERS[learning.learner].step(Y, D, learning.make_coder(rms(Y), t), learning.step_size).dictionary
+
+
+def _unit(D: Floats) -> Floats:
+    norms = np.linalg.norm(D, axis=0)
+    return np.asarray(D / np.where(norms > 0, norms, 1))
 
 
 def _off(clients: Sequence[Client], D_g: Floats, local: Sequence[Floats]) -> Model:

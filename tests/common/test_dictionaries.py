@@ -182,8 +182,8 @@ def test_dictionaries_without_atoms_are_at_distance_zero():
 
 
 def test_unequal_shapes_are_named():
-    with pytest.raises(ValueError, match=r"shapes \(4, 3\) and \(4, 2\) cannot be paired atom by atom"):
-        dictionary_distance(np.zeros((4, 3)), np.zeros((4, 2)))
+    with pytest.raises(ValueError, match=r"shapes \(4, 2\) and \(4, 3\) cannot be paired atom by atom"):
+        dictionary_distance(np.zeros((4, 2)), np.zeros((4, 3)))
 
 
 # mutual_coherence
@@ -212,3 +212,14 @@ def test_distances_do_not_change_their_input():
     atom_distances(A, A)
     mutual_coherence(A)
     np.testing.assert_array_equal(A, before)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_of_more_atoms_the_best_are_paired(seed):
+    rng = np.random.default_rng(seed)
+    A, B = rng.standard_normal((3, 5)), rng.standard_normal((3, 3))
+    D = atom_distances(A, B)
+    brute = min(max(D[i, j] for j, i in enumerate(chosen)) for chosen in itertools.permutations(range(5), 3))
+    match = match_atoms(A, B)
+    assert match.errors.max() == pytest.approx(brute, abs=1e-12)
+    assert len(set(match.order.tolist())) == 3
