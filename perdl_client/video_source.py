@@ -57,44 +57,37 @@ def read_frames(path: str | Path, every: int = 1, n_frames: int | None = None) -
     return frames
 
 
-def read_masks(path: str | Path, like: Bytes, every: int = 1) -> Bytes:
+def read_masks(path: str | Path, n_frames: int, every: int = 1) -> Bytes:
     """Read one mask a frame: images of labels.
 
     Parameters
     ----------
     path : str or Path
         A folder with one image for each frame of the video, in the same natural order, palette or grey.
-    like : (n, h, w, c) array
-        The frames.
+    n_frames : int
     every : int
         As for the frames.
 
     Returns
     -------
-    (n, h, w) uint8 array
+    (n_frames, h, w) uint8 array
         Labels as stored: palette indices or grey values.
 
     Raises
     ------
     DataError
-        If there are fewer masks than frames, or of another size.
+        If there are fewer masks than frames, or masks of several sizes.
     """
-    path, (n, h, w, _) = Path(path), like.shape
+    path = Path(path)
     if not path.is_dir():
         raise file_error(path, "is no folder; data.masks names a folder with one image of labels a frame")
-    files = _images(path)[::every]
-    if len(files) < n:
+    files = _images(path)[::every][:n_frames]
+    if len(files) < n_frames:
         raise file_error(
-            path, f"holds {len(files)} masks for {n} frames; give one mask a frame, or lower data.n_frames"
+            path, f"holds {len(files)} masks for {n_frames} frames; give one mask a frame, or lower data.n_frames"
         )
-    masks = np.empty((n, h, w), dtype=np.uint8)
-    for mask, file in zip(masks, files, strict=False):
-        labels = _labels(file)
-        if labels.shape != (h, w):
-            raise file_error(
-                file, f"is {labels.shape[0]} x {labels.shape[1]} pixels, its frame is {h} x {w} (height x width)"
-            )
-        mask[:] = labels
+    masks = _stack(((file, _labels(file)) for file in files), n_frames)
+    assert masks is not None
     return masks
 
 
@@ -128,7 +121,7 @@ def _stack(frames: Iterator[tuple[Path, Bytes]], n: int | None = None) -> Bytes 
             out = np.empty((n, *frame.shape), dtype=np.uint8)
         elif count > 1 and frame.shape != out[0].shape:
             raise file_error(
-                file, f"is of shape {frame.shape}, the first frame of {out[0].shape}: give all frames one size and mode"
+                file, f"is of shape {frame.shape}, the first of {out[0].shape}: give all one size and mode"
             )
         if isinstance(out, list):
             out.append(frame)

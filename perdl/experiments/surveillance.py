@@ -1,0 +1,212 @@
+"""The paper's surveillance experiment: separate the background of a video from what moves.
+
+In the paper's set-up every frame is a client, its samples patches (:mod:`perdl.experiments.frame_clients`); for fixed
+cameras there is a layout in which a client holds a window of frames (:mod:`perdl.experiments.fixed_camera`).
+Backgrounds are compared with the temporal median of all frames, which no client could compute; what is said to move
+with masks, where there are any. Every strategy is held to the same fixed rule: a pixel moves where the largest channel
+of its own part exceeds 30 grey levels. No mask is looked at.
+
+Source: Liang, Shi, Al Kontar, Fattahi, "Personalized Dictionary Learning for Heterogeneous Datasets", 2023, section 5.3
+and its details.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.errors import DataError, SettingsError
+from common.settings import Settings
+from perdl.experiments import fixed_camera, frame_clients
+from perdl.experiments.frame_clients import Separation, strategy_name
+from perdl.experiments.video_measures import f1, foreground, majority, psnr
+from perdl_client.data import video_frames
+from perdl_client.layouts import crop, places
+from perdl_client.video_source import frame_folder, masks_beside, read_masks
+
+Floats = NDArray[np.floating]
+Bytes = NDArray[np.uint8]
+Row = dict[str, Any]
+Progress = Callable[[str], object]
+
+MEDIAN = "temporal median"
+MEDIAN_GATED = "temporal median, by exposure and noise"
+
+QUICK_FRAMES, QUICK_SIDE = 8, 160
+
+
+def run(
+    settings: Settings, folder: Path, *, quick: bool = False, progress: Progress = lambda text: None
+) -> dict[str, Any]:
+    """Separate a video with every strategy, measure and draw.
+
+    Parameters
+    ----------
+    settings : Settings
+        With ``data.source = "video"``; ``data.layout`` says which set-up.
+    folder : Path
+        ``figures/`` is made in it.
+    quick : bool
+        A few frames, and of these the middle.
+    progress : callable
+        Gets a line now and then.
+
+    Returns
+    -------
+    dict
+        ``experiment``, ``settings``, ``tables``, ``sentences``, ``seconds``.
+
+    Raises
+    ------
+    SettingsError, DataError
+        If settings do not fit a video, or it cannot be read.
+    """
+    from perdl.experiments import surveillance_figures
+
+    began = time.monotonic()
+    _check(settings)
+    frames = video_frames(settings)
+    labels = _masks(settings, frames)
+    if quick:
+        frames, labels, settings = _quick(frames, labels, settings)
+    if labels is None:
+        progress("no masks beside the frames: F1 is left out")
+    fixed = settings.data.layout == "fixed-camera"
+    module = fixed_camera if fixed else frame_clients
+    median = np.median(frames, axis=0).astype(np.float32)
+    rows = [_row(name, one, median, labels, fixed) for name, one in _baselines(frames, median, settings)]
+    since, main = time.monotonic(), ""
+    for name, one in module.separations(frames, settings, progress):
+        progress(name)
+        rows.append(_row(name, one, median, labels, fixed))
+        rows[-1]["seconds"] = None if fixed else time.monotonic() - since
+        if not main:
+            main = name
+            surveillance_figures.draw(frames, one, folder / "figures", name)
+        since = time.monotonic()
+    title = f"{len(frames)} frames of {frames.shape[1]} x {frames.shape[2]}, {settings.data.layout}"
+    seconds = time.monotonic() - began
+    return {
+        "experiment": "surveillance",
+        "settings": settings.model_dump(mode="json"),
+        "tables": {title: rows},
+        "sentences": sentences(rows, settings, frames.shape, seconds),
+        "seconds": seconds,
+    }
+
+
+def sentences(rows: Sequence[Row], settings: Settings, shape: tuple[int, ...], seconds: float) -> list[str]:
+    """Say in three sentences what the table shows.
+
+    Parameters
+    ----------
+    rows : sequence of dict
+    settings : Settings
+    shape : (n, h, w, c)
+        Of the frames.
+    seconds : float
+        Of the whole experiment.
+    """
+    of, (n, h, w, c) = {row["strategy"]: row for row in rows}, shape
+    name = strategy_name(settings)
+    dB, best, patch = "background PSNR, dB", of[name], settings.data.patch
+    fixed = settings.data.layout == "fixed-camera"
+    d, many = (patch * patch * c, h // patch * (w // patch)) if fixed else (h // patch * (w // patch) * c, 1)
+    clients = math.ceil(n / settings.data.window) if fixed else n
+    who = (
+        f"{clients} clients with up to {settings.data.window} frames each"
+        if fixed
+        else f"{clients} clients, a frame each"
+    )
+    first = f"{who}, share a background that is {best[dB]:.1f} dB from the temporal median of all frames ({name})"
+    if "F1" in best:
+        baseline = MEDIAN_GATED if fixed else MEDIAN
+        first += f"; what moves is found with F1 {best['F1']:.2f}, by the temporal median with {of[baseline]['F1']:.2f}"
+        if not fixed:
+            first += (
+                f", or {best['F1, own part less its median']:.2f} once each pixel's median is taken off the own parts"
+            )
+        else:
+            first += f" (plainly thresholded: {of[MEDIAN]['F1']:.2f})"
+    others = [k for k in of if not k.startswith(("PerMA", MEDIAN))]
+    second = "In the same run and from the same starts: " + ", ".join(
+        f"{k} {of[k][dB]:.1f} dB" + (f", F1 {of[k]['F1']:.2f}" if "F1" in of[k] else "") + ";" for k in others
+    ).replace(";,", ";").rstrip(";")
+    sent = many * d * (1 if fixed else int(settings.n_global) if settings.n_global != "auto" else d)
+    third = (
+        f"A client sends {'at most ' if settings.n_global == 'auto' else ''}{sent:,} numbers a round "
+        f"where its own pixels are {h * w * c * (settings.data.window if fixed else 1):,}, "
+        f"and the whole comparison took {seconds:.0f} s"
+    )
+    return [f"{text}." for text in (first, second, third)]
+
+
+def _check(settings: Settings) -> None:
+    if settings.data.source != "video":
+        raise SettingsError(f'data.source = "{settings.data.source}": the surveillance experiment needs "video"')
+    if settings.data.layout == "fixed-camera" and settings.n_global != 1:
+        raise SettingsError(
+            f'n_global = {settings.n_global}: must be 1 with data.layout = "fixed-camera", one background a place'
+        )
+
+
+def _masks(settings: Settings, frames: Bytes) -> Bytes | None:
+    data = settings.data
+    folder = data.masks or masks_beside(frame_folder(data.path or ""))
+    if folder is None:
+        return None
+    masks = crop(read_masks(folder, len(frames), data.every), data.patch, f"{folder}: masks")  # as the frames are
+    if masks.shape != frames.shape[:3]:
+        raise DataError(
+            f"{folder}: masks are {masks.shape[1]} x {masks.shape[2]} pixels, frames {frames.shape[1]} x "
+            f"{frames.shape[2]} (height x width): give masks of the frames' size"
+        )
+    return masks
+
+
+def _quick(frames: Bytes, labels: Bytes | None, settings: Settings) -> tuple[Bytes, Bytes | None, Settings]:
+    """Take a few frames and their middle, and patches that make the paper's shapes smaller."""
+    fixed = settings.data.layout == "fixed-camera"
+    n, h, w, _ = frames.shape
+    side = min(QUICK_SIDE // 2 if fixed else QUICK_SIDE, h, w)
+    patch = settings.data.patch if fixed else max(1, side // 8)
+    side -= side % patch
+    top, left = (h - side) // 2, (w - side) // 2
+    some = np.s_[:: max(1, n // QUICK_FRAMES)]
+    window = np.s_[:, top : top + side, left : left + side]
+    frames = frames[some][:QUICK_FRAMES][window]
+    data = settings.data.model_copy(update={"patch": patch, "window": min(2, settings.data.window)})
+    changes: dict[str, Any] = {"data": data, "rounds": min(settings.rounds, 1), "n_clients": len(frames)}
+    if not fixed:
+        changes["refine_steps"] = min(settings.refine_steps, 1)
+        changes["n_global"] = settings.n_global if settings.n_global == "auto" else min(settings.n_global, 20)
+    return frames, None if labels is None else labels[some][:QUICK_FRAMES][window], settings.model_copy(update=changes)
+
+
+def _baselines(frames: Bytes, median: Floats, settings: Settings) -> Iterator[tuple[str, Separation]]:
+    difference = frames - median
+    yield MEDIAN, Separation(np.broadcast_to(median, frames.shape), difference, median[None])
+    if settings.data.layout == "fixed-camera":
+        patch, window, n = settings.data.patch, settings.data.window, len(frames)
+        P = np.stack([places(frame.astype(np.float32) / 255, patch) for frame in frames])
+        windows = [slice(i, min(i + window, n)) for i in range(0, n, window)]
+        background = places(median / 255, patch)[None]
+        yield MEDIAN_GATED, fixed_camera.separate(P, background, windows, frames.shape[1:], patch)
+
+
+def _row(name: str, one: Separation, median: Floats, labels: Bytes | None, fixed: bool) -> Row:
+    ratio = psnr(one.background, median)
+    row: Row = {"strategy": name, "background PSNR, dB": ratio if math.isfinite(ratio) else None}
+    if labels is not None:
+        mask = foreground(one.own)
+        row["F1"] = f1(mask, labels)
+        row["F1, lone pixels off"] = f1(majority(mask), labels)
+        if not fixed:
+            row["F1, own part less its median"] = f1(foreground(one.own - np.median(one.own, axis=0)), labels)
+    return row
