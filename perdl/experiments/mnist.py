@@ -1,0 +1,198 @@
+r"""The paper's experiment with imbalanced data: what is federation worth to clients who hold one digit above all?
+
+Everyone learns from the same starts; then images that no client has are written with few atoms,
+
+.. math:: \lVert Y - D X\rVert_F / \lVert Y\rVert_F, \qquad X = \mathrm{OMP}(Y, D, k).
+
+Compared are clients alone, pooled data (which nobody may have), averaging of whole dictionaries without matching, PerMA
+with every aggregation, and personalized PCA: on MNIST, and on the 8 x 8 digits that scikit-learn ships.
+
+Source: Liang, Shi, Al Kontar, Fattahi, "Personalized Dictionary Learning for Heterogeneous Datasets", 2023, section 5.2
+and its details.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.coders import omp
+from common.errors import SettingsError
+from common.settings import Settings
+from perdl.experiments.error_path import error_path
+from perdl.experiments.federation import Client
+from perdl.experiments.images import Images, deal_digits, deal_mnist
+from perdl.experiments.mnist_figures import draw
+from perdl.experiments.strategies import Learned, changed, learn, main_strategy
+from perdl_client.local_update import relative_error
+
+Floats = NDArray[np.floating]
+Progress = Callable[[str], object]
+
+MOST_ATOMS = 50
+"""Where the curve of error against atoms used ends."""
+
+FINISH_ROUNDS = 100
+"""Rounds with which everyone ends: the paper's gradient learner, codes by OMP as in the evaluation, plain mean."""
+
+QUICK: dict[str, Any] = {
+    "n_clients": 4,
+    "n_atoms": 30,
+    "n_global": 20,
+    "n_nonzero": 8,
+    "rounds": 8,
+    "warmup_steps": 5,
+    "data": {"n_samples": 100},
+    "evaluation": {"n_test": 300},
+}
+QUICK_FINISH = 8
+DIGITS: dict[str, Any] = {"n_atoms": 40, "n_global": 30, "n_nonzero": 10}
+
+
+def run(
+    settings: Settings, folder: Path, *, quick: bool = False, progress: Progress = lambda text: None
+) -> dict[str, Any]:
+    """Compare all strategies and draw what the paper draws.
+
+    Parameters
+    ----------
+    settings : Settings
+        With ``data.source = "mnist"``.
+    folder : Path
+        ``figures/`` is made in it.
+    quick : bool
+        Few clients, images and rounds; without ``data.path`` only scikit-learn's digits.
+    progress : callable
+        Gets a line after each strategy.
+
+    Returns
+    -------
+    dict
+        ``experiment``, ``settings``, ``tables``, ``sentences``, ``seconds``.
+
+    Raises
+    ------
+    SettingsError
+        If scikit-learn is not there.
+    """
+    if settings.data.source != "mnist":
+        raise SettingsError(f'data.source = "{settings.data.source}": the mnist experiment needs "mnist"')
+    began = time.monotonic()
+    with_mnist = settings.data.path is not None or not quick
+    if quick:
+        settings = changed(settings, **QUICK)
+    on_digits = changed(settings, **(DIGITS | QUICK if quick else DIGITS))
+    cases = [(deal_digits(on_digits), on_digits)]
+    if with_mnist:
+        cases.insert(0, (deal_mnist(settings), settings))
+    tables: dict[str, list[dict[str, Any]]] = {}
+    for images, own in cases:
+        rounds = QUICK_FINISH if quick else FINISH_ROUNDS
+        table, learned, paths = compare(images, own, rounds, progress)
+        tables |= table
+        draw(folder / "figures", images, learned, paths, main_strategy(own), own.evaluation.n_nonzero)
+    return {
+        "experiment": "mnist",
+        "settings": settings.model_dump(mode="json"),
+        "tables": tables,
+        "sentences": sentences(tables, cases[0][0].name, cases[0][1]),
+        "seconds": time.monotonic() - began,
+    }
+
+
+def compare(
+    images: Images, settings: Settings, finish_rounds: int, progress: Progress
+) -> tuple[dict[str, list[dict[str, Any]]], dict[str, Learned], dict[str, Floats]]:
+    """Learn from one data set with the settings' coder and with that of the evaluation, and measure.
+
+    Returns
+    -------
+    tables : dict
+        Errors; errors by digit; errors by number of atoms used (settings' coder only).
+    learned, paths : dict
+        By strategy, with the settings' coder: what it learned, and its error by number of atoms used.
+    """
+    k = settings.evaluation.n_nonzero
+    trainings = {_coder(s): s for s in (settings, changed(settings, coder="top-k", n_nonzero=k))}
+    names = [f"client-{i + 1}" for i in range(len(images.clients))]
+    errors: list[dict[str, Any]] = []
+    by_digit: list[dict[str, Any]] = []
+    first: dict[str, Learned] = {}
+    for coder, own in trainings.items():
+        clients = [Client(name, Y, own.for_client(name)) for name, Y in zip(names, images.clients, strict=True)]
+        learned = learn(clients, own, finish_rounds, partial(_say, progress, f"{images.name}, {coder}"))
+        first = first or {name: result for name, (result, _) in learned.items()}
+        for name, (result, seconds) in learned.items():
+            row = {"trained with": coder, "strategy": name}
+            errors.append({**row, **_measure(result, images, k), "seconds": round(seconds, 1)})
+            by_digit.append({**row, **_by_digit(result.shared, images, k)})
+    paths = {name: error_path(images.test, result.shared, MOST_ATOMS) for name, result in first.items()}
+    by_atoms = [{"strategy": name, **{str(n): error for n, error in enumerate(path)}} for name, path in paths.items()]
+    tables: dict[str, list[dict[str, Any]]] = {
+        f"{images.name}: error": errors,
+        f"{images.name}: error by digit": by_digit,
+        f"{images.name}: error by atoms used": by_atoms,
+    }
+    return tables, first, paths
+
+
+def sentences(tables: Mapping[str, Sequence[Mapping[str, Any]]], name: str, settings: Settings) -> list[str]:
+    """Say in three sentences what the tables show of the data set ``name``."""
+    k, ours = settings.evaluation.n_nonzero, main_strategy(settings)
+    error = {(row["trained with"], row["strategy"]): float(row["error"]) for row in tables[f"{name}: error"]}
+    coders = list(dict.fromkeys(coder for coder, _ in error))
+
+    def figures(end: str) -> str:
+        return "; ".join(
+            f"PerMA {error[coder, ours + end]:.3f}, pooled data {error[coder, 'pooled' + end]:.3f}, averaging without "
+            f"matching {error[coder, 'averaged' + end]:.3f}, client 1 alone {error[coder, 'alone' + end]:.3f} ({coder})"
+            for coder in coders
+        )
+
+    digits = {
+        row["strategy"]: {key: value for key, value in row.items() if key.isdigit()}
+        for row in tables[f"{name}: error by digit"]
+        if row["trained with"] == coders[0]
+    }
+    alone = digits["alone"]
+    worst = max(alone, key=lambda digit: float(alone[digit]))
+    return [
+        f"Relative error of unseen {name} images written with {k} atoms: {figures('')}.",
+        f"When everyone ends with rounds of the gradient learner, coding by OMP: {figures(', finished')}.",
+        f"The digit that client 1 alone writes worst, {worst}, goes from {alone[worst]:.3f} to "
+        f"{digits[ours][worst]:.3f} with PerMA's shared atoms, and to {digits['pooled'][worst]:.3f} with pooled data "
+        f"({coders[0]}).",
+    ]
+
+
+def _measure(learned: Learned, images: Images, k: int) -> dict[str, float | int | None]:
+    def error(Y: Floats, D: Floats) -> float:
+        return relative_error(Y, D, omp(Y, D, k))
+
+    own = [error(images.test, D) for D in learned.dictionaries]
+    return {
+        "atoms": learned.shared.shape[1],
+        "error": error(images.test, learned.shared),
+        "error, own atoms too": float(np.mean(own)),
+        "error, images of the choice": error(images.held_out, learned.shared) if images.held_out.size else None,
+    }
+
+
+def _by_digit(D: Floats, images: Images, k: int) -> dict[str, float]:
+    X = omp(images.test, D, k)
+    of = {str(digit): images.labels == digit for digit in np.unique(images.labels)}
+    return {digit: relative_error(images.test[:, chosen], D, X[:, chosen]) for digit, chosen in of.items()}
+
+
+def _say(progress: Progress, where: str, name: str) -> None:
+    progress(f"{where}: {name}")
+
+
+def _coder(settings: Settings) -> str:
+    return f"{settings.coder} {settings.threshold if settings.coder == 'hard-threshold' else settings.n_nonzero}"

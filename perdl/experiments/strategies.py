@@ -1,0 +1,159 @@
+"""What a user could do instead of PerMA, and PerMA with every aggregation, all from the same starts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from time import monotonic
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.coders import OMP
+from common.settings import Settings, settings_from_values
+from common.threads import one_blas_thread
+from perdl.experiments.federation import Client, averaged, first_dictionaries, independent, match, perma, pooled
+from perdl.experiments.personalized_pca import personalized_pca
+from perdl_client.learners import LEARNERS
+from perdl_client.local_update import local_update
+from perdl_client.start import rms, used_atoms
+from perdl_server.aggregation import AGGREGATIONS
+
+Floats = NDArray[np.floating]
+Progress = Callable[[str], object]
+
+_FINISH_STEP = 1.9  # near the stable limit of 2: 1.0 takes about twice the rounds
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What a strategy ends with.
+
+    Attributes
+    ----------
+    dictionaries : list of (d, r_i) arrays
+        One for each data set that was learned from.
+    n_shared : int
+        How many of their first atoms are common to all; 0 for clients alone.
+    """
+
+    dictionaries: list[Floats]
+    n_shared: int
+
+    @property
+    def shared(self) -> Floats:
+        """What is common to all: D^g; client 1's own dictionary where nothing is."""
+        return self.dictionaries[0][:, : self.n_shared or None]
+
+
+def main_strategy(settings: Settings) -> str:
+    """Return the name of PerMA with the settings' own aggregation."""
+    return f"PerMA, {settings.aggregation}"
+
+
+def learn(
+    clients: Sequence[Client], settings: Settings, finish_rounds: int, progress: Progress
+) -> dict[str, tuple[Learned, float]]:
+    """Run every strategy from the same starts, two at a time.
+
+    Returns
+    -------
+    dict
+        By strategy: what it learned, and the seconds it took.
+
+    Notes
+    -----
+    A client that uses fewer atoms than ``n_global`` lowers it for all: that happens where an image may use few atoms.
+    """
+    data = [client.data for client in clients]
+    starts = first_dictionaries(clients, settings.seed)
+    settings = changed(settings, n_global=min(_n_used(clients, starts), _n_global(clients, starts, settings)))
+    r, r_g = starts[0].shape[1], cast(int, settings.n_global)
+
+    def federated(aggregation: str) -> Learned:
+        model = perma(clients, starts, changed(settings, aggregation=aggregation))
+        return _learned(model.global_dictionary, model.local_dictionaries)
+
+    def principal() -> Learned:
+        fit = personalized_pca(data, r_g, r - r_g, settings.rounds, step_size=1.0)
+        return _learned(fit.global_components, fit.local_components)
+
+    strategies: dict[str, Callable[[], Learned]] = {
+        "alone": lambda: Learned(independent(clients, starts, settings.rounds), 0),
+        "pooled": lambda: Learned([pooled(clients, settings)], r),
+        "averaged": lambda: Learned([averaged(clients, starts, settings.rounds)] * len(data), r),
+        **{f"PerMA, {name}": partial(federated, name) for name in AGGREGATIONS},
+        "personalized PCA": principal,
+    }
+    k, out = settings.evaluation.n_nonzero, {}
+    with one_blas_thread(), ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
+        for name, result in zip(strategies, pool.map(_timed, strategies.values()), strict=True):
+            out[name] = result
+            progress(name)
+        ends = {
+            name: partial(finish, [np.hstack(data)] if name == "pooled" else data, out[name][0], k, finish_rounds)
+            for name in ("alone", "pooled", "averaged", main_strategy(settings))
+        }
+        for name, (learned, seconds) in zip(ends, pool.map(_timed, ends.values()), strict=True):
+            out[f"{name}, finished"] = learned, out[name][1] + seconds
+            progress(f"{name}, finished")
+    return out
+
+
+def finish(data: Sequence[Floats], learned: Learned, k: int, rounds: int) -> Learned:
+    """Go on with PerMA's rounds for any strategy: gradient learner, codes by OMP, plain mean of what is shared.
+
+    Parameters
+    ----------
+    data : sequence of (d, n_i) arrays
+        What each of the dictionaries was learned from; one alone for pooled data.
+    learned : Learned
+    k : int
+        Atoms a sample.
+    rounds : int
+
+    Returns
+    -------
+    Learned
+        Atoms are no longer orthogonal: their number, not their angles, limits what few of them can write.
+    """
+    s, learner, coder = learned.n_shared, LEARNERS["gradient"], OMP(k)
+    D_g, local = learned.dictionaries[0][:, :s], [D[:, s:] for D in learned.dictionaries]
+    for _ in range(rounds):
+        new = [local_update(Y, D_g, D_l, learner, coder, _FINISH_STEP) for Y, D_l in zip(data, local, strict=True)]
+        D_g, local = np.mean([u.global_dictionary for u in new], axis=0), [u.local_dictionary for u in new]
+    return _learned(D_g, local)
+
+
+def changed(settings: Settings, **changes: Any) -> Settings:
+    """Return settings with some of them changed, validated; tables are merged."""
+    values = settings.model_dump(exclude_unset=True)
+    for key, value in changes.items():
+        values[key] = {**values.get(key, {}), **value} if isinstance(value, dict) else value
+    return settings_from_values(values)
+
+
+def _learned(D_g: Floats, local: Sequence[Floats]) -> Learned:
+    return Learned([np.hstack([D_g, D_l]) for D_l in local], D_g.shape[1])
+
+
+def _n_global(clients: Sequence[Client], starts: Sequence[Floats], settings: Settings) -> int:
+    if isinstance(settings.n_global, int):
+        return settings.n_global
+    return int(match(clients, starts, settings)[0].shape[1])
+
+
+def _n_used(clients: Sequence[Client], starts: Sequence[Floats]) -> int:
+    """The fewest atoms that any client uses."""
+    codes = [c.learning.make_coder(rms(c.data))(c.data, D) for c, D in zip(clients, starts, strict=True)]
+    used = [used_atoms(X, c.learning.min_usage, c.learning.min_samples) for c, X in zip(clients, codes, strict=True)]
+    return min(map(len, used))
+
+
+def _timed(job: Callable[[], Learned]) -> tuple[Learned, float]:
+    began = monotonic()
+    return job(), monotonic() - began
