@@ -23,7 +23,7 @@ from common.threads import one_blas_thread
 from perdl_client.data import Identity, load_data, truth
 from perdl_client.learners import LEARNERS
 from perdl_client.local_update import relative_error, retract
-from perdl_client.round import client_round, restart_stream
+from perdl_client.round import client_round
 from perdl_client.start import first_dictionary, mean_share, rms, usage, used_atoms
 from perdl_client.state import ClientState, has_state, load_state, save_model, save_state
 
@@ -114,8 +114,7 @@ def _update(payload: Payload, context: Context) -> RecordDict:
     if step <= state.step:
         raise ProtocolError(f"{identity.name} has answered round {state.step} already, and was asked for round {step}")
     Y = _data(identity, settings, context.run_id)
-    rng = restart_stream(settings.seed, identity.name, step)
-    new, watch = client_round(Y, D_g, D_l, learning, state.watch, step, rng)
+    new, watch = client_round(Y, D_g, D_l, learning, state.watch, step, settings.seed, identity.name)
     contribution = new.stretched if settings.aggregation == "procrustes" else new.global_dictionary
     arrays = {"contribution": contribution}
     if settings.aggregation == "energy":

@@ -46,7 +46,7 @@ class Watch:
     objective: float = np.inf
     previous: float = np.inf
     next_try: int = 0
-    wait: int = 2
+    wait: int = 4
 
     def stalled(self, t: int) -> bool:
         """Whether the objective stands still, and it is time for another try."""
@@ -57,11 +57,6 @@ NOTHING_SEEN = Watch()
 """Of a client that begins, or whose local block is new."""
 
 
-def restart_stream(seed: int, client: str, t: int) -> np.random.Generator:
-    """Return the random stream of a restart in round ``t``."""
-    return stream(seed, client, f"restart {t}")
-
-
 def client_round(
     Y: Floats,
     global_dictionary: Floats,
@@ -69,7 +64,8 @@ def client_round(
     learning: LearningSettings,
     watch: Watch,
     t: int,
-    rng: np.random.Generator,
+    seed: int,
+    name: str,
 ) -> tuple[LocalUpdate, Watch]:
     """Do what a client does in round ``t`` between receiving D^g and sending its own global atoms.
 
@@ -83,8 +79,10 @@ def client_round(
     learning : LearningSettings
     watch : Watch
     t : int
-    rng : numpy.random.Generator
-        For a restart.
+        Round, from 1.
+    seed : int
+    name : str
+        The client's stable id; with ``seed`` and ``t`` it names the random stream of a restart.
 
     Returns
     -------
@@ -94,7 +92,7 @@ def client_round(
     D_g, D_l = global_dictionary, local_dictionary
     D_l = refine_local_dictionary(Y, D_g, D_l, learner, coder, learning.refine_steps, learning.step_size)
     if learning.local_restarts and watch.stalled(t):
-        other = restart_local_dictionary(Y, D_g, D_l, learning, rng)
+        other = restart_local_dictionary(Y, D_g, D_l, learning, stream(seed, name, f"restart {t}"))
         if other is None:
             watch = replace(watch, next_try=t + watch.wait, wait=2 * watch.wait)
         else:

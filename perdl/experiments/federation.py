@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from common.settings import LearningSettings, Settings
 from perdl_client.learners import LEARNERS
 from perdl_client.local_update import retract
-from perdl_client.round import NOTHING_SEEN, client_round, restart_stream
+from perdl_client.round import NOTHING_SEEN, client_round
 from perdl_client.start import first_dictionary, rms, usage, used_atoms
 from perdl_server.aggregation import AGGREGATIONS, combiner, first_average
 from perdl_server.matching import global_matching, suggest_n_global
@@ -94,8 +94,9 @@ def perma(
         contributions, energies = [], []
         for i, client in enumerate(clients):
             D_l = retract(D_g, local[i]) if LEARNERS[client.learning.learner].orthonormal else local[i]
-            rng = restart_stream(settings.seed, client.name, t)
-            new, watches[i] = client_round(client.data, D_g, D_l, client.learning, watches[i], t, rng)
+            new, watches[i] = client_round(
+                client.data, D_g, D_l, client.learning, watches[i], t, settings.seed, client.name
+            )
             local[i] = new.local_dictionary
             contributions.append(new.stretched if aggregation.contribution == "stretched" else new.global_dictionary)
             energies.append(new.energies)

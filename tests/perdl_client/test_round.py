@@ -13,7 +13,7 @@ from common.settings import settings_from_values
 from common.synthetic import generate
 from perdl_client.learners import LEARNERS
 from perdl_client.local_update import retract
-from perdl_client.round import NOTHING_SEEN, Watch, client_round, restart_local_dictionary, restart_stream
+from perdl_client.round import NOTHING_SEEN, Watch, client_round, restart_local_dictionary
 from perdl_client.start import objective, warm_up
 
 CODER = HardThreshold(0.15)
@@ -44,8 +44,7 @@ def test_a_stuck_block_is_found_out_and_replaced(seed):
     t = truth(seed)
     D_l, watch, one = stuck_block(t, np.random.default_rng(seed)), NOTHING_SEEN, learning()
     for step in range(1, 30):
-        rng = restart_stream(0, "client-1", step)
-        new, watch = client_round(t.data, t.global_dictionary, D_l, one, watch, step, rng)
+        new, watch = client_round(t.data, t.global_dictionary, D_l, one, watch, step, 0, "client-1")
         D_l = retract(t.global_dictionary, new.local_dictionary)
     assert dictionary_distance(D_l, t.local_dictionary) < 1e-12
 
@@ -54,9 +53,7 @@ def test_without_restarts_it_stays_stuck():
     t = truth(0)
     D_l, watch, one = stuck_block(t, np.random.default_rng(0)), NOTHING_SEEN, learning(local_restarts=0)
     for step in range(1, 30):
-        new, watch = client_round(
-            t.data, t.global_dictionary, D_l, one, watch, step, restart_stream(0, "client-1", step)
-        )
+        new, watch = client_round(t.data, t.global_dictionary, D_l, one, watch, step, 0, "client-1")
         D_l = retract(t.global_dictionary, new.local_dictionary)
     assert dictionary_distance(D_l, t.local_dictionary) > 0.1
 
@@ -108,7 +105,7 @@ def test_a_wrong_block_that_explains_every_sample_is_found_out_too():
     Y = t.local_dictionary @ X + t.global_dictionary @ t.codes[:3]
     a, b, c = t.local_dictionary.T
     turned = np.column_stack([(a + b) / np.sqrt(2), (a - b) / np.sqrt(2), c])
-    new, watch = client_round(Y, t.global_dictionary, turned, learning(), NOTHING_SEEN, 1, rng)
+    new, watch = client_round(Y, t.global_dictionary, turned, learning(), NOTHING_SEEN, 1, 0, "client-1")
     assert new.error < 1e-12
     assert watch.objective > 0
     found = restart_local_dictionary(Y, t.global_dictionary, turned, learning(), rng)
@@ -126,9 +123,7 @@ def test_tries_that_find_nothing_become_rare():
     watch, D_l = NOTHING_SEEN, t.local_dictionary
     for step in range(1, 200):
         before = watch.wait
-        new, watch = client_round(
-            t.data, t.global_dictionary, D_l, learning(local_restarts=1), watch, step, restart_stream(0, "a", step)
-        )
+        new, watch = client_round(t.data, t.global_dictionary, D_l, learning(local_restarts=1), watch, step, 0, "a")
         D_l = retract(t.global_dictionary, new.local_dictionary)
         tries += watch.wait != before
     assert 1 <= tries <= 7
@@ -139,6 +134,6 @@ def test_data_keep_their_float_type():
     D_l = stuck_block(t, np.random.default_rng(4)).astype("f4")
     watch = replace(NOTHING_SEEN, objective=0.2, previous=0.2)
     new, _ = client_round(
-        t.data.astype("f4"), t.global_dictionary.astype("f4"), D_l, learning(), watch, 3, np.random.default_rng(0)
+        t.data.astype("f4"), t.global_dictionary.astype("f4"), D_l, learning(), watch, 3, 0, "client-1"
     )
     assert new.local_dictionary.dtype == new.global_dictionary.dtype == np.float32

@@ -1,0 +1,249 @@
+"""The paper's synthetic experiment (section 5.1), over many seeds, and what lies beyond it.
+
+Parts: how often every strategy recovers the truth; what frees clients that begin in a wrong basin; three weak clients;
+many noisy clients against an oracle; the number of global atoms; larger problems; how much data it takes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from common.errors import SettingsError
+from common.settings import Settings
+from perdl.experiments import synthetic_runs as runs
+from perdl.experiments.synthetic_figures import draw_crowd, draw_phase, draw_recovery, draw_weak
+from perdl.experiments.synthetic_runs import EXACT, changed
+from perdl.experiments.workers import each
+
+Table = list[dict[str, Any]]
+Say = Callable[[str], object]
+
+WEAK_SAMPLES = (10, 20, 50, 150)
+CROWDS = (10, 20, 50, 100)
+SAMPLES = (10, 20, 50, 100, 200, 500, 1000)
+SPARSITIES = (0.1, 0.2, 0.3, 0.4, 0.5)
+LARGE = {50: (10, 2000, 100), 100: (20, 4000, 200), 200: (40, 8000, 400)}
+"""d: r^g, samples of a client, warm-up steps."""
+
+
+def run(
+    settings: Settings,
+    folder: Path,
+    *,
+    quick: bool = False,
+    full: bool = False,
+    progress: Say = lambda text: None,
+) -> dict[str, Any]:
+    """Run the experiment and draw its figures.
+
+    Parameters
+    ----------
+    settings : Settings
+        With ``data.source = "synthetic"``. The seeds are ``seed``, ``seed + 1``, ...
+    folder : Path
+        Figures go to ``folder/figures``.
+    quick : bool
+        A few seeds, in this process.
+    full : bool
+        Problems of 200 dimensions and phase diagrams with 50 clients and 10 seeds, which take half an hour.
+    progress : callable
+        Told what is being done.
+
+    Returns
+    -------
+    dict
+        ``tables``: by title, lists of rows; ``sentences``: three.
+    """
+    if settings.data.source != "synthetic":
+        raise SettingsError(f'data.source = "{settings.data.source}": must be "synthetic" for this experiment')
+    began = time.monotonic()
+    workers = 1 if quick else None
+    figures = folder / "figures"
+    figures.mkdir(parents=True, exist_ok=True)
+    n_seeds = 2 if quick else 100
+    tables: dict[str, Table] = {}
+
+    progress(f"every strategy, {n_seeds} seeds")
+    # All rounds: local dictionaries still improve when D^g has come to rest.
+    found = each(runs.strategies, _seeds(settings, n_seeds, tolerance=0.0), workers)
+    tables["recovery from the default start"] = _shares(found)
+    progress(f"what frees stuck clients, {n_seeds} seeds")
+    freed = each(runs.cures, _seeds(settings, n_seeds, tolerance=0.0), workers)
+    tables["recovery from the paper's own start"] = _shares(freed)
+    draw_recovery(figures / "recovery.png", freed)
+
+    few = 1 if quick else 10
+    progress("three weak clients")
+    weak, rows = _weak(settings, WEAK_SAMPLES[1:2] if quick else WEAK_SAMPLES, few, workers)
+    tables["three weak clients"] = rows
+    draw_weak(figures / "weak_clients.png", weak)
+    progress("many noisy clients")
+    tables["many clients, noise 0.05"] = _crowd(settings, CROWDS[:2] if quick else CROWDS, few, workers)
+    draw_crowd(figures / "many_clients.png", tables["many clients, noise 0.05"])
+    progress("n_global = auto")
+    tables["n_global = auto"] = _auto(settings, n_seeds, workers)
+    if not quick:
+        progress("larger problems")
+        tables["larger problems"] = _large(settings, list(LARGE)[: 3 if full else 2], workers)
+    progress("how much data it takes")
+    crowds = (2, 10, 50) if full else (2, 10)
+    rows = _phase(settings, crowds, 10 if full else few // 5 or 1, quick, workers)
+    tables["how much data it takes"] = rows
+    draw_phase(figures / "how_much_data.png", rows)
+    return {"tables": tables, "sentences": _sentences(tables), "seconds": time.monotonic() - began}
+
+
+def _seeds(settings: Settings, n: int, **changes: Any) -> list[Settings]:
+    return [changed(settings, seed=settings.seed + i, **changes) for i in range(n)]
+
+
+def _shares(found: Sequence[Mapping[str, Mapping[str, Any]]]) -> Table:
+    """One row a strategy: how often it is exact, median and worst errors."""
+    rows = []
+    for name in found[0]:
+        at_global = np.array([one[name]["global"] for one in found])
+        row = {
+            "strategy": name,
+            f"D^g <= {EXACT:g}": float((at_global <= EXACT).mean()),
+            "D^g median": float(np.median(at_global)),
+            "D^g worst": float(at_global.max()),
+        }
+        if found[0][name]["local"] is not None:
+            local = np.array([one[name]["local"] for one in found])
+            both = np.maximum(at_global, local)
+            row |= {"all <= 1e-12": float((both <= 1e-12).mean()), "local worst": float(local.max())}
+        rows.append(row)
+    return rows
+
+
+def _weak(settings: Settings, samples: Sequence[int], n_seeds: int, workers: int | None) -> tuple[Table, Table]:
+    """Return one row for each number of samples and noise (medians), and the same for the table."""
+    cells = [(noise, n) for noise in (0.0, 0.05) for n in samples]
+    jobs = [
+        one
+        for noise, n in cells
+        for one in _seeds(
+            settings,
+            n_seeds,
+            min_samples=1,
+            synthetic={"weak_clients": 3, "weak_samples": n, "noise": noise},
+        )
+    ]
+    results = each(runs.weak_clients, jobs, workers)
+    rows = []
+    for i, (noise, n) in enumerate(cells):
+        of_cell = results[i * n_seeds : (i + 1) * n_seeds]
+        rows.append({"noise": noise, "weak samples": n} | _medians(of_cell))
+    return rows, rows
+
+
+def _crowd(settings: Settings, crowds: Sequence[int], n_seeds: int, workers: int | None) -> Table:
+    jobs = [
+        one
+        for n in crowds
+        for one in _seeds(settings, n_seeds, n_clients=n, local_restarts=0, synthetic={"noise": 0.05})
+    ]
+    results = each(runs.crowd, jobs, workers)
+    rows = []
+    for i, n in enumerate(crowds):
+        medians = _medians(results[i * n_seeds : (i + 1) * n_seeds])
+        rows.append({"clients": n} | medians | {"procrustes / oracle": medians["procrustes"] / medians["oracle"]})
+    return rows
+
+
+def _auto(settings: Settings, n_seeds: int, workers: int | None) -> Table:
+    d = settings.synthetic.n_features
+    cells = [(noise, r) for noise in (0.0, 0.05) for r in range(d)]
+    jobs = [
+        one
+        for noise, r in cells
+        for one in _seeds(settings, n_seeds, n_global=r, synthetic={"n_global": r, "n_local": d - r, "noise": noise})
+    ]
+    said = np.array(each(runs.suggested, jobs, workers)).reshape(len(cells), n_seeds)
+    rows = []
+    for (noise, r), numbers in zip(cells, said, strict=True):
+        # With d - 1 orthonormal atoms shared the last one has nowhere else to point: it is shared too.
+        right = d if r == d - 1 else r
+        rows.append({"noise": noise, "true r^g": r, "in effect": right, "right": float((numbers == right).mean())})
+    return rows
+
+
+def _large(settings: Settings, sizes: Sequence[int], workers: int | None) -> Table:
+    jobs = []
+    for d in sizes:
+        r_g, n, steps = LARGE[d]
+        jobs.append(
+            _seeds(
+                settings,
+                1,
+                n_clients=4,
+                n_global=r_g,
+                n_restarts=1,
+                local_restarts=0,
+                warmup_steps=steps,
+                data={"n_samples": n},
+                synthetic={"n_features": d, "n_global": r_g, "n_local": d - r_g},
+            )[0]
+        )
+    results = each(runs.large, jobs, workers)
+    return [
+        {"d": d, "r^g": LARGE[d][0], "samples": LARGE[d][1], "warm-up steps": LARGE[d][2]} | result
+        for d, result in zip(sizes, results, strict=True)
+    ]
+
+
+def _phase(settings: Settings, crowds: tuple[int, ...], n_seeds: int, quick: bool, workers: int | None) -> Table:
+    samples, sparsities = (SAMPLES[2:5:2], SPARSITIES[1:3]) if quick else (SAMPLES, SPARSITIES)
+    cells = [(noise, n, p) for noise in (0.0, 0.05) for n in samples for p in sparsities]
+    jobs = []
+    for noise, n, p in cells:
+        changes = {"n_samples": n}, {"sparsity": p, "noise": noise}
+        for one in _seeds(
+            settings,
+            n_seeds,
+            n_clients=max(*crowds, 10),
+            aggregation="procrustes",
+            matching="star",
+            local_restarts=0,
+            min_samples=1,
+            data=changes[0],
+            synthetic=changes[1],
+        ):
+            jobs.append((one, crowds, 1e-6 if noise == 0 else 0.1))
+    results = each(runs.recovered, jobs, workers)
+    rows = []
+    for i, (noise, n, p) in enumerate(cells):
+        of_cell = results[i * n_seeds : (i + 1) * n_seeds]
+        shares = {f"N = {k}": float(np.mean([one[k] for one in of_cell])) for k in of_cell[0]}
+        rows.append({"noise": noise, "samples": n, "p": p} | shares)
+    return rows
+
+
+def _medians(results: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {key: float(np.median([one[key] for one in results])) for key in results[0]}
+
+
+def _sentences(tables: Mapping[str, Table]) -> list[str]:
+    cures = {row["strategy"]: row for row in tables["recovery from the paper's own start"]}
+    plain, best = cures["none (algorithm 1)"], cures["restart, star around the medoid"]
+    weak = [row for row in tables["three weak clients"] if row["weak samples"] == 20]
+    exact, noisy = (next(row for row in weak if (row["noise"] > 0) == loud) for loud in (False, True))
+    crowd = tables["many clients, noise 0.05"][-1]
+    alone = cures["independent clients"][f"D^g <= {EXACT:g}"]
+    return [
+        f"From the paper's own start PerMA recovers every shared and own atom to 1e-12 in {best['all <= 1e-12']:.0%} "
+        f"of seeds with a restart of stuck local blocks and a star around the medoid, in {plain['all <= 1e-12']:.0%} "
+        f"as written, and clients on their own all recover the shared atoms in {alone:.0%}.",
+        f"With three weak clients of 20 samples the median error of the shared atoms is "
+        f"{exact['trimmed, restart, star']:.1e} (trimmed) without noise and {noisy['energy, restart, star']:.1e} "
+        f"(energy) with noise 0.05, where the weak clients alone have {exact['weak clients alone']:.1e} and "
+        f"{noisy['weak clients alone']:.1e}.",
+        f"Among {crowd['clients']} noisy clients the shared atoms are {crowd['alone'] / crowd['procrustes']:.1f} times "
+        f"as exact as one client's own, and their error is {crowd['procrustes / oracle']:.2f} times that of least "
+        "squares on pooled data with all codes known.",
+    ]

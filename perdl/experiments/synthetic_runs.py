@@ -1,0 +1,219 @@
+"""Single runs of the synthetic experiment, each a function of its settings alone, for one worker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.dictionaries import dictionary_distance, match_atoms
+from common.errors import PerdlError
+from common.settings import Settings, settings_from_values
+from common.synthetic import ClientTruth
+from perdl.experiments.federation import (
+    Client,
+    Model,
+    averaged,
+    first_dictionaries,
+    independent,
+    perma,
+    pooled,
+)
+from perdl.experiments.oracle import oracle_global_dictionary
+from perdl.experiments.personalized_pca import personalized_pca
+from perdl_client.data import Identity, truth
+from perdl_client.start import objective
+from perdl_server.matching import suggest_n_global
+
+Floats = NDArray[np.floating]
+
+EXACT = 1e-10
+"""A dictionary nearer to the truth than this is called exact."""
+
+CURES: dict[str, dict[str, Any]] = {
+    "none (algorithm 1)": {},
+    "trimmed mean": {"aggregation": "trimmed"},
+    "energy weights": {"aggregation": "energy"},
+    "chain in order of quality": {"order": "quality"},
+    "star around the medoid": {"matching": "star"},
+    "restart": {"local_restarts": 10},
+    "restart, trimmed mean": {"local_restarts": 10, "aggregation": "trimmed"},
+    "restart, star around the medoid": {"local_restarts": 10, "matching": "star"},
+}
+"""Ways out for clients that begin in a wrong basin, each against the same starts."""
+
+
+def changed(settings: Settings, **changes: Any) -> Settings:
+    """Return settings with other values; tables are merged."""
+    values = settings.model_dump(exclude_none=True)
+    for key, value in changes.items():
+        values[key] = {**values[key], **value} if isinstance(value, Mapping) else value
+    return settings_from_values(values)
+
+
+def draw(settings: Settings) -> tuple[list[ClientTruth], list[Client]]:
+    """Return what a simulation of these settings draws: the truth and the clients."""
+    identities = [Identity.of({"partition-id": i}) for i in range(settings.n_clients)]
+    known = [truth(identity, settings) for identity in identities]
+    truths = [t for t in known if t is not None]
+    clients = [
+        Client(who.name, t.data, settings.for_client(who.name)) for who, t in zip(identities, truths, strict=True)
+    ]
+    return truths, clients
+
+
+def errors(model: Model, truths: list[ClientTruth]) -> tuple[float, float]:
+    """Return d_{1,2} of D^g and the largest of the local dictionaries."""
+    local = zip(model.local_dictionaries, truths, strict=True)
+    return (
+        dictionary_distance(model.global_dictionary, truths[0].global_dictionary),
+        max(dictionary_distance(D, t.local_dictionary) for D, t in local),
+    )
+
+
+def run_perma(
+    settings: Settings, truths: list[ClientTruth], clients: list[Client], starts: list[Floats], order: str = "name"
+) -> dict[str, Any]:
+    """Run PerMA; return final errors and the error of D^g after every round."""
+    clients = [Client(c.name, c.data, settings.for_client(c.name)) for c in clients]
+    places = list(range(len(clients)))
+    if order == "quality":
+        cost = [
+            objective(c.data, D, c.learning.make_coder()) / c.data.shape[1]
+            for c, D in zip(clients, starts, strict=True)
+        ]
+        places = list(np.argsort(cost, kind="stable"))
+    curve: list[float] = []
+    model = perma(
+        [clients[i] for i in places],
+        [starts[i] for i in places],
+        settings,
+        lambda t, m: curve.append(dictionary_distance(m.global_dictionary, truths[0].global_dictionary)),
+    )
+    at_global, at_local = errors(model, [truths[i] for i in places])
+    return {"global": at_global, "local": at_local, "curve": curve}
+
+
+def strategies(settings: Settings) -> dict[str, dict[str, Any]]:
+    """Every strategy on the same data and starts; ``global`` is the error of D^g, of the worst client if they differ.
+
+    Independent clients, pooled data and averaging give whole dictionaries: the atoms that best fit the truth count.
+    """
+    truths, clients = draw(settings)
+    starts = first_dictionaries(clients, settings.seed)
+    shared, rounds = truths[0].global_dictionary, settings.rounds
+    curves: dict[str, list[list[float]]] = {"independent clients": [], "pooled data": [], "federated averaging": []}
+
+    def follow(name: str) -> Any:
+        return lambda t, D: curves[name].append([dictionary_distance(one, shared) for one in D])
+
+    independent(clients, starts, rounds, follow("independent clients"))
+    pooled(clients, settings, follow("pooled data"))
+    averaged(clients, starts, rounds, follow("federated averaging"))
+    out: dict[str, dict[str, Any]] = {
+        name: {"global": max(rows[-1]), "local": None, "curve": rows} for name, rows in curves.items()
+    }
+    components = personalized_pca(
+        [c.data for c in clients], shared.shape[1], settings.synthetic.n_local, rounds, step_size=1.0
+    )
+    out["personalized PCA"] = {"global": dictionary_distance(components.global_components, shared), "local": None}
+    for name in ("mean", "normalized", "polar", "energy", "procrustes", "trimmed", "geometric-median"):
+        out[f"PerMA, {name}"] = run_perma(
+            changed(settings, aggregation=name, local_restarts=0), truths, clients, starts
+        )
+    return out
+
+
+def cures(settings: Settings) -> dict[str, dict[str, Any]]:
+    """Every cure on the same data and on the paper's own starts."""
+    settings = changed(settings, n_restarts=1, local_restarts=0)
+    truths, clients = draw(settings)
+    starts = first_dictionaries(clients, settings.seed)
+    rows: list[list[float]] = []
+    shared = truths[0].global_dictionary
+    independent(
+        clients, starts, settings.rounds, lambda t, D: rows.append([dictionary_distance(one, shared) for one in D])
+    )
+    out: dict[str, dict[str, Any]] = {"independent clients": {"global": max(rows[-1]), "local": None, "curve": rows}}
+    for name, cure in CURES.items():
+        changes = {key: value for key, value in cure.items() if key != "order"}
+        out[name] = run_perma(changed(settings, **changes), truths, clients, starts, cure.get("order", "name"))
+    return out
+
+
+def weak_clients(settings: Settings) -> dict[str, float]:
+    """Some clients with few samples: error of D^g by strategy; ``alone`` is the median weak client without any."""
+    truths, clients = draw(settings)
+    starts = first_dictionaries(clients, settings.seed)
+    shared, n_weak = truths[0].global_dictionary, settings.synthetic.weak_clients
+    alone = independent(clients[:n_weak], starts[:n_weak], settings.rounds)
+    out = {"weak clients alone": float(np.median([dictionary_distance(D, shared) for D in alone]))}
+    plain = changed(settings, local_restarts=0)
+    out["mean (algorithm 1)"] = run_perma(plain, truths, clients, starts)["global"]
+    for name in ("mean", "energy", "procrustes", "trimmed"):
+        run = run_perma(changed(settings, aggregation=name, matching="star"), truths, clients, starts)
+        out[f"{name}, restart, star"] = run["global"]
+    out["oracle"] = dictionary_distance(oracle_global_dictionary(truths), shared)
+    return out
+
+
+def crowd(settings: Settings) -> dict[str, float]:
+    """Noisy equal clients: error of one alone (median), of PerMA and of the oracle."""
+    truths, clients = draw(settings)
+    starts = first_dictionaries(clients, settings.seed)
+    shared = truths[0].global_dictionary
+    alone = independent(clients[:10], starts[:10], settings.rounds)
+    out = {"alone": float(np.median([dictionary_distance(D, shared) for D in alone]))}
+    for name in ("mean", "procrustes"):
+        out[name] = run_perma(changed(settings, aggregation=name), truths, clients, starts)["global"]
+    out["oracle"] = dictionary_distance(oracle_global_dictionary(truths), shared)
+    return out
+
+
+def suggested(settings: Settings) -> int:
+    """What ``n_global = "auto"`` says."""
+    _, clients = draw(settings)
+    return suggest_n_global(first_dictionaries(clients, settings.seed))[0]
+
+
+def large(settings: Settings) -> dict[str, float]:
+    """One large problem: atoms of the starts that are right, errors after PerMA, seconds of each."""
+    truths, clients = draw(settings)
+    began = time.perf_counter()
+    starts = first_dictionaries(clients, settings.seed)
+    between = time.perf_counter()
+    right = [
+        int((match_atoms(D, np.hstack([t.global_dictionary, t.local_dictionary])).errors < 0.1).sum())
+        for D, t in zip(starts, truths, strict=True)
+    ]
+    run = run_perma(settings, truths, clients, starts)
+    return {
+        "right": min(right),
+        "global": run["global"],
+        "local": run["local"],
+        "start seconds": between - began,
+        "PerMA seconds": time.perf_counter() - between,
+    }
+
+
+def recovered(arguments: tuple[Settings, tuple[int, ...], float]) -> dict[int, float]:
+    """Share of clients that recover D^g alone (key 1), and whether the first N do together, for each N.
+
+    An error above the given one, or too few atoms to match, is no recovery.
+    """
+    settings, crowds, limit = arguments
+    truths, clients = draw(settings)
+    starts = first_dictionaries(clients, settings.seed)
+    shared = truths[0].global_dictionary
+    alone = independent(clients[:10], starts[:10], settings.rounds)
+    out = {1: float(np.mean([dictionary_distance(D, shared) <= limit for D in alone]))}
+    for n in crowds:
+        try:
+            model = perma(clients[:n], starts[:n], settings)
+            out[n] = float(dictionary_distance(model.global_dictionary, shared) <= limit)
+        except PerdlError:
+            out[n] = 0.0
+    return out
