@@ -36,10 +36,14 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         raise
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write text atomically, in UTF-8."""
+    write_atomically(path, lambda file: file.write(text.encode()))
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write indented JSON atomically."""
-    text = json.dumps(value, indent=2, allow_nan=False) + "\n"
-    write_atomically(path, lambda file: file.write(text.encode()))
+    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
 def write_npz(path: Path, **arrays: NDArray[Any]) -> None:

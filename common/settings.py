@@ -38,10 +38,6 @@ class LearningSettings(_Table):
     coder: Literal["hard-threshold", "top-k", "omp"] = Field("hard-threshold", description="how codes are found")
     threshold: float = Field(0.15, ge=0, description="zeta of hard-threshold")
     threshold_unit: Literal["data", "rms"] = Field("data", description="rms: times the root mean square of the data")
-    extra_threshold: float = Field(
-        0.0, ge=0, description="hard-threshold adds this times threshold_decay^t in round t, in threshold_unit"
-    )
-    threshold_decay: float = Field(0.99, ge=0, le=1, description="see extra_threshold")
     n_nonzero: int = Field(5, ge=1, description="k of top-k and omp")
     start: Literal["warm-up", "svd", "random", "identity"] = Field("warm-up", description="of D_i^(0)")
     warmup_steps: int = Field(20, ge=0, description="learner steps of the start, thresholds shrinking")
@@ -64,19 +60,16 @@ class LearningSettings(_Table):
             raise ValueError(f"n_nonzero = {self.n_nonzero}: must be at most n_atoms = {self.n_atoms}")
         return self
 
-    def make_coder(self, rms: float = 1.0, t: int | None = None) -> Coder:
+    def make_coder(self, rms: float = 1.0) -> Coder:
         """Return the coder these settings name.
 
         Parameters
         ----------
         rms : float
             Root mean square of the data, used where ``threshold_unit`` is ``"rms"``.
-        t : int, optional
-            Round, from 0 at the start; without it the coder that the rounds tend to.
         """
         if self.coder == "hard-threshold":
-            extra = 0.0 if t is None else self.extra_threshold * self.threshold_decay**t
-            return HardThreshold((self.threshold + extra) * self.threshold_scale(rms))
+            return HardThreshold(self.threshold * self.threshold_scale(rms))
         return TopK(self.n_nonzero) if self.coder == "top-k" else OMP(self.n_nonzero)
 
     def threshold_scale(self, rms: float) -> float:

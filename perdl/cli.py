@@ -25,6 +25,7 @@ from rich.table import Table
 from common.errors import PerdlError, SettingsError
 from common.settings import Settings, load_settings, settings_from_values
 from perdl import __version__
+from perdl.console import print_experiment, print_line, print_summary
 
 P = ParamSpec("P")
 
@@ -96,7 +97,7 @@ def simulate(
     _interrupt_on_sigterm()
     with progress(Path(settings.output), settings.rounds, _out):
         summary = run.simulate(settings, cast(run.Engine, engine))
-    _report(summary, Path(settings.output))
+    print_summary(_out, summary, Path(settings.output))
 
 
 @app.command()
@@ -122,7 +123,7 @@ def server(
 
     with progress(Path(settings.output), settings.rounds, _out):
         summary = serve(settings, address, ready)
-    _report(summary, Path(settings.output))
+    print_summary(_out, summary, Path(settings.output))
 
 
 @app.command()
@@ -157,6 +158,35 @@ def client(
     run_client(server, told, stop=stop, max_wait=wait, on_event=lambda text: _say(name, text))
     if stop.is_set():
         raise KeyboardInterrupt
+
+
+@app.command()
+@_command
+def experiment(
+    name: Annotated[str, typer.Argument(help="synthetic, mnist or surveillance")],
+    preset: Annotated[str, typer.Option(help="text: as the paper says; published: as its code has it")] = "text",
+    override: OverrideOption = [],  # noqa: B006
+    output: OutputOption = None,
+    seed: SeedOption = None,
+    overwrite: OverwriteOption = False,
+    quick: Annotated[bool, typer.Option(help="a small version, under half a minute")] = False,
+    full: Annotated[bool, typer.Option(help="all there is, however long it takes (synthetic)")] = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Run one of the paper's experiments: its figure, tables, and three sentences."""
+    from perdl.experiments.run import preset_name, run_experiment
+
+    settings = _settings(preset_name(name, preset), override, output, seed, overwrite)
+    _interrupt_on_sigterm()
+    with _out.status("beginning") as status:
+
+        def tell(text: str) -> None:
+            status.update(text)
+            if not _out.is_terminal:
+                _line(f"... {text}")
+
+        results = run_experiment(name, settings, preset=preset, quick=quick, full=full, progress=tell)
+    print_experiment(_out, results, Path(settings.output))
 
 
 @app.command("settings")
@@ -194,7 +224,7 @@ def _settings(config: str, override: list[str], output: Path | None, seed: int |
     if output is not None:
         settings = settings_from_values({**settings.model_dump(exclude_unset=True), "output": str(output)})
     _folder = Path(settings.output)
-    if (_folder / "summary.json").exists():
+    if any((_folder / name).exists() for name in ("summary.json", "results.json")):
         if not overwrite:
             raise SettingsError(f"{_folder} holds the results of a run: choose another --output, or add --overwrite")
         for name in ("clients", "figures"):
@@ -239,55 +269,8 @@ def _say(name: str, text: str) -> None:
     _line(f"{name}: {text}")
 
 
-def _report(summary: dict[str, Any], folder: Path) -> None:
-    from perdl.figures import draw_figures
-    from perdl.progress import human_bytes
-
-    final = summary["final"]
-    clients, atoms = len(summary["clients"]), summary["n_global"]
-    _line(f"{clients} client{'s' * (clients != 1)}, {atoms} global atom{'s' * (atoms != 1)}")
-    table = Table()
-    for column in ("client", "samples", "atoms", "used a sample", "final error"):
-        table.add_column(column, justify="left" if column == "client" else "right")
-    with_truth = "local_distance_max" in final
-    if with_truth:
-        table.add_column("local distance to truth", justify="right")
-    for name, facts in summary["clients"].items():
-        cells = [escape(name), str(facts["n_samples"]), str(facts["n_atoms"]), f"{facts['nonzeros']:.1f}"]
-        cells.append(f"{facts.get('final_error', float('nan')):.3g}")
-        if with_truth:
-            cells.append(f"{facts.get('final_local_distance', float('nan')):.1e}")
-        table.add_row(*cells)
-    _out.print(table)
-    if "evaluation" in summary:
-        k, n = summary["settings"]["evaluation"]["n_nonzero"], summary["settings"]["evaluation"]["n_test"]
-        _line(f"relative error on the last {n} test images with {k} atoms")
-        errors = Table()
-        for name in summary["evaluation"]:
-            errors.add_column(name, justify="right")
-        errors.add_row(*(f"{value:.3f}" for value in summary["evaluation"].values()))
-        _out.print(errors)
-    travelled = sum(sum(phase.values()) for phase in summary["bytes"].values())
-    rounds = summary["rounds"]
-    took = f"{rounds} round{'s' * (rounds != 1)} in {summary['seconds']:.1f} s, {human_bytes(travelled)}"
-    lines = [f"{took}: {_why(summary)}"]
-    if "global_distance" in final:
-        lines.append(f"distance of D^g to the truth: {final['global_distance']:.1e}")
-    draw_figures(folder)
-    lines += [f"note: {text}" for text in summary["warnings"]]
-    lines.append(f"results: {folder}")
-    for line in lines:
-        _line(line)
-
-
 def _line(text: str) -> None:
-    _out.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-def _why(summary: dict[str, Any]) -> str:
-    tolerance = summary["settings"]["tolerance"]
-    reasons = {"tolerance": f"no atom of D^g moved more than {tolerance:g}", "rounds": "all rounds done"}
-    return reasons.get(summary["stop_reason"], str(summary["stop_reason"]))
+    print_line(_out, text)
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
     Y = _data(identity, settings, context.run_id)
     D = first_dictionary(Y, learning, settings.seed, identity.name)
     r = D.shape[1]
-    X = learning.make_coder(rms(Y), 0)(Y, D)
+    X = learning.make_coder(rms(Y))(Y, D)
     energies = usage(X)
     used = used_atoms(X, learning.min_usage, identity.min_samples(learning))
     if not Y.any():

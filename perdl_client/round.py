@@ -88,7 +88,7 @@ def client_round(
     -------
     LocalUpdate, Watch
     """
-    learner, coder = LEARNERS[learning.learner], learning.make_coder(rms(Y), t)
+    learner, coder = LEARNERS[learning.learner], learning.make_coder(rms(Y))
     D_g, D_l = global_dictionary, local_dictionary
     D_l = refine_local_dictionary(Y, D_g, D_l, learner, coder, learning.refine_steps, learning.step_size)
     if learning.local_restarts and watch.stalled(t):

@@ -5,8 +5,8 @@ r"""Starts: a client's first dictionary, from its own samples alone.
 
 .. math:: \lVert Y - DX\rVert_F^2 + \text{penalty} \cdot \lVert X\rVert_0 .
 
-``svd`` takes the left singular vectors and warms them up; ``random`` takes a random dictionary as it is, ``identity``
-the first unit vectors, the same for all clients.
+``svd`` and ``identity`` warm up the left singular vectors or the first unit vectors; ``random`` takes a random
+dictionary as it is.
 """
 
 from __future__ import annotations
@@ -62,12 +62,11 @@ def first_dictionary(Y: Floats, learning: LearningSettings, seed: int, name: str
     r = check_fit(learning, d, name)
     learner, coder = LEARNERS[learning.learner], learning.make_coder(rms(Y))
     rng = stream(seed, name, "start")
-    if learning.start == "identity":
-        return np.eye(d, r, dtype=Y.dtype)
     if learning.start == "random":
         return random_dictionary(rng, d, r, Y.dtype)
-    if learning.start == "svd":
-        return warm_up(Y, svd_start(Y, r), learner, coder, **schedule(learning, Y))
+    if learning.start in ("svd", "identity"):
+        D = svd_start(Y, r) if learning.start == "svd" else np.eye(d, r, dtype=Y.dtype)
+        return warm_up(Y, D, learner, coder, **schedule(learning, Y))
     return best_warm_up(Y, r, learner, coder, rng, n_restarts=learning.n_restarts, **schedule(learning, Y))
 
 

@@ -119,7 +119,7 @@ def match(clients: Sequence[Client], starts: Sequence[Floats], settings: Setting
     """
     used, energies = [], []
     for client, D in zip(clients, starts, strict=True):
-        X = client.learning.make_coder(rms(client.data), 0)(client.data, D)
+        X = client.learning.make_coder(rms(client.data))(client.data, D)
         used.append(used_atoms(X, client.learning.min_usage, client.learning.min_samples))
         energies.append(usage(X)[used[-1]])
     dictionaries = [D[:, kept] for D, kept in zip(starts, used, strict=True)]
@@ -140,7 +140,7 @@ def independent(
     D = list(starts)
     for t in range(rounds + 1):
         if t:
-            D = [_step(client, one, t) for client, one in zip(clients, D, strict=True)]
+            D = [_step(client, one) for client, one in zip(clients, D, strict=True)]
         if on_round:
             on_round(t, D)
     return D
@@ -165,15 +165,15 @@ def averaged(
     D = _unit(np.mean(starts, axis=0))
     for t in range(rounds + 1):
         if t:
-            D = _unit(np.mean([_step(client, D, t) for client in clients], axis=0))
+            D = _unit(np.mean([_step(client, D) for client in clients], axis=0))
         if on_round:
             on_round(t, [D])
     return D
 
 
-def _step(client: Client, D: Floats, t: int) -> Floats:
+def _step(client: Client, D: Floats) -> Floats:
     learning, Y = client.learning, client.data
-    return LEARNERS[learning.learner].step(Y, D, learning.make_coder(rms(Y), t), learning.step_size).dictionary
+    return LEARNERS[learning.learner].step(Y, D, learning.make_coder(rms(Y)), learning.step_size).dictionary
 
 
 def _unit(D: Floats) -> Floats:

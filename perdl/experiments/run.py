@@ -1,0 +1,93 @@
+"""Run one of the paper's experiments and write what it found."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from common.errors import SettingsError
+from common.files import write_json, write_text
+from common.settings import Settings
+from perdl_server.results import describe
+
+EXPERIMENTS = ("synthetic", "mnist", "surveillance")
+
+
+def preset_name(experiment: str, preset: str) -> str:
+    """Return the name of the configuration of an experiment: its own for ``text``, else with the preset's name added.
+
+    Raises
+    ------
+    SettingsError
+        If there is no such experiment.
+    """
+    if experiment not in EXPERIMENTS:
+        raise SettingsError(f"there is no experiment {experiment}; experiments are {', '.join(EXPERIMENTS)}")
+    return experiment if preset == "text" else f"{experiment}-{preset}"
+
+
+def run_experiment(
+    name: str,
+    settings: Settings,
+    *,
+    preset: str = "text",
+    quick: bool = False,
+    full: bool = False,
+    progress: Callable[[str], object] = lambda text: None,
+) -> dict[str, Any]:
+    """Run an experiment; write ``results.json``, ``tables.md`` and figures into ``settings.output``.
+
+    Parameters
+    ----------
+    name : {"synthetic", "mnist", "surveillance"}
+    settings : Settings
+    preset : str
+        Noted in the results.
+    quick : bool
+        A small version, under half a minute.
+    full : bool
+        All that the experiment has, however long it takes.
+    progress : callable
+        Told what is being done.
+
+    Returns
+    -------
+    dict
+        ``experiment``, ``preset``, ``settings``, ``versions``, ``tables`` (by title, lists of rows), ``sentences``
+        (three), ``seconds``.
+    """
+    folder = Path(settings.output)
+    if full and name != "synthetic":
+        raise SettingsError(f"--full: the {name} experiment has no longer version")
+    module = importlib.import_module(f"perdl.experiments.{name}")
+    longer = {"full": True} if full else {}
+    found = module.run(settings, folder, quick=quick, progress=progress, **longer)
+    results = {"experiment": name, "preset": preset, "quick": quick, "full": full, **describe(settings), **found}
+    write_json(folder / "results.json", results)
+    write_text(folder / "tables.md", markdown(results))
+    return results
+
+
+def markdown(results: Mapping[str, Any]) -> str:
+    """Return the tables and sentences of an experiment as Markdown."""
+    lines = [f"# {results['experiment']}, preset {results['preset']}, {results['seconds']:.0f} s", ""]
+    for title, rows in results["tables"].items():
+        columns = columns_of(rows)
+        lines += [f"## {title}", "", f"| {' | '.join(columns)} |", f"|{' --- |' * len(columns)}"]
+        lines += [f"| {' | '.join(cell(row.get(column)) for column in columns)} |" for row in rows]
+        lines.append("")
+    return "\n".join([*lines, *(f"- {sentence}" for sentence in results["sentences"]), ""])
+
+
+def columns_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the columns of all rows, in the order of their first appearance."""
+    return list(dict.fromkeys(key for row in rows for key in row))
+
+
+def cell(value: Any) -> str:
+    """Return a value as tables show it: three digits, nothing for what is not there."""
+    if value is None:
+        return ""
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
