@@ -65,7 +65,7 @@ def run(
     workers = 1 if quick else None
     figures = folder / "figures"
     figures.mkdir(parents=True, exist_ok=True)
-    n_seeds = 2 if quick else 100
+    n_seeds = 1 if quick else 100
     tables: dict[str, Table] = {}
 
     progress(f"every strategy, {n_seeds} seeds")
@@ -198,7 +198,7 @@ def _large(settings: Settings, sizes: Sequence[int], workers: int | None) -> Tab
 
 
 def _phase(settings: Settings, crowds: tuple[int, ...], n_seeds: int, quick: bool, workers: int | None) -> Table:
-    samples, sparsities = (SAMPLES[2:5:2], SPARSITIES[1:3]) if quick else (SAMPLES, SPARSITIES)
+    samples, sparsities = (SAMPLES[2:5:2], SPARSITIES[1:2]) if quick else (SAMPLES, SPARSITIES)
     cells = [(noise, n, p) for noise in (0.0, 0.05) for n in samples for p in sparsities]
     jobs = []
     for noise, n, p in cells:

@@ -93,7 +93,7 @@ def draw_phase(path: Path, rows: Rows) -> None:
             share = {(row["samples"], row["p"]): row[crowd] for row in rows if row["noise"] == noise}
             grid = np.array([[share[a, b] for a in n] for b in p])
             image = axes.imshow(grid, origin="lower", aspect="auto", vmin=0, vmax=1, cmap="viridis")
-            if grid.min() < 0.5 < grid.max():
+            if min(grid.shape) > 1 and grid.min() < 0.5 < grid.max():
                 axes.contour(grid, levels=[0.5], colors="w", linewidths=1)
             axes.set_xticks(range(len(n)), n, fontsize=7)
             axes.set_yticks(range(len(p)), p, fontsize=7)

@@ -1,0 +1,129 @@
+"""The synthetic experiment, small; its oracle; and the command that runs experiments."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from common.dictionaries import dictionary_distance
+from common.settings import settings_from_values
+from common.synthetic import generate
+from perdl.cli import app
+from perdl.experiments import synthetic_runs as runs
+from perdl.experiments.oracle import oracle_global_dictionary
+from perdl.experiments.workers import each
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("experiment") / "out"
+    done = CliRunner().invoke(app, ["experiment", "synthetic", "--quick", "--output", str(folder)])
+    assert done.exit_code == 0, done.output
+    return folder, json.loads((folder / "results.json").read_text()), done.output
+
+
+def test_every_strategy_and_cure_is_compared(quick):
+    _, results, _ = quick
+    names = {row["strategy"] for row in results["tables"]["recovery from the default start"]}
+    assert names >= {"independent clients", "pooled data", "federated averaging", "personalized PCA"}
+    assert len([name for name in names if name.startswith("PerMA")]) == 7
+    assert {row["strategy"] for row in results["tables"]["recovery from the paper's own start"]} >= set(runs.CURES)
+
+
+def test_perma_is_exact_where_others_are_not(quick):
+    _, results, _ = quick
+    rows = {row["strategy"]: row for row in results["tables"]["recovery from the default start"]}
+    assert rows["PerMA, mean"]["all <= 1e-12"] == 1
+    for other in ("pooled data", "federated averaging", "personalized PCA"):
+        assert rows[other]["D^g median"] > 1e-4
+    cured = {row["strategy"]: row for row in results["tables"]["recovery from the paper's own start"]}
+    assert cured["restart, star around the medoid"]["all <= 1e-12"] == 1
+
+
+def test_figures_tables_and_sentences_are_written_and_printed(quick):
+    folder, results, output = quick
+    assert {path.name for path in (folder / "figures").iterdir()} == {
+        "recovery.png",
+        "weak_clients.png",
+        "many_clients.png",
+        "how_much_data.png",
+    }
+    assert len(results["sentences"]) == 3
+    for sentence in results["sentences"]:
+        assert sentence in output
+        assert sentence in (folder / "tables.md").read_text()
+    assert results["settings"]["n_global"] == 3
+    assert results["versions"]["numpy"] == np.__version__
+
+
+def test_a_folder_with_results_is_not_written_over(quick):
+    folder, _, _ = quick
+    again = CliRunner().invoke(app, ["experiment", "synthetic", "--quick", "--output", str(folder)])
+    assert again.exit_code == 2
+    assert "holds the results of a run" in again.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["unheard"], "there is no experiment unheard; experiments are synthetic, mnist, surveillance"),
+        (["synthetic", "--preset", "best"], "there is no configuration synthetic-best"),
+        (["mnist", "--full"], "--full: the mnist experiment has no longer version"),
+        (["synthetic", "-c", "data.source=mnist"], 'must be "synthetic" for this experiment'),
+    ],
+)
+def test_what_cannot_be_run_is_said_in_a_line(tmp_path, arguments, text):
+    done = CliRunner().invoke(app, ["experiment", *arguments, "--quick", "--output", str(tmp_path / "out")])
+    assert done.exit_code == 2
+    assert text in done.output
+    assert "Traceback" not in done.output
+
+
+def truths(n_clients, noise, n_samples=200):
+    return [
+        generate(0, f"client-{i}", n_features=6, n_global=3, n_local=3, n_samples=n_samples, noise=noise)
+        for i in range(n_clients)
+    ]
+
+
+def test_the_oracle_is_exact_without_noise_and_gains_by_the_root_of_the_samples():
+    exact = truths(3, 0.0)
+    assert dictionary_distance(oracle_global_dictionary(exact), exact[0].global_dictionary) < 1e-13
+    few, many = (
+        dictionary_distance(oracle_global_dictionary(t), t[0].global_dictionary)
+        for t in (truths(2, 0.05, 100), truths(2, 0.05, 10_000))
+    )
+    assert 4 < few / many < 25
+
+
+def test_the_oracle_is_the_least_squares_solution():
+    """Against one big system in all atoms of all clients, without elimination."""
+    drawn = truths(3, 0.1, 30)
+    blocks = []
+    for i, t in enumerate(drawn):
+        own = np.zeros((9, 30))
+        own[3 * i : 3 * i + 3] = t.codes[3:]
+        blocks.append(np.vstack([t.codes[:3], own]))
+    Y, X = np.hstack([t.data for t in drawn]), np.hstack(blocks)
+    D = np.linalg.lstsq(X.T, Y.T, rcond=None)[0].T[:, :3]
+    D /= np.linalg.norm(D, axis=0)
+    np.testing.assert_allclose(oracle_global_dictionary(drawn), D, atol=1e-12)
+
+
+def test_numbers_do_not_depend_on_the_number_of_workers():
+    settings = settings_from_values({"n_clients": 3, "rounds": 5})
+    todo = [runs.changed(settings, seed=seed, synthetic={"noise": 0.05}) for seed in range(3)]
+    assert each(runs.crowd, todo, 1) == each(runs.crowd, todo, 2)
+
+
+def test_the_published_preset_starts_nobody_in_a_wrong_basin():
+    from common.settings import load_settings
+    from perdl.cli import find_config
+
+    settings = load_settings(find_config("synthetic-published"), ["n_clients=4", "rounds=20"])
+    known, clients = runs.draw(settings)
+    run = runs.run_perma(settings, known, clients, runs.first_dictionaries(clients, settings.seed))
+    assert max(run["global"], run["local"]) < 1e-8
