@@ -9,10 +9,11 @@ which puts frames in which something covers the place on atoms of their own. Mat
 that is most alike in all windows: the background. Aggregation, best by geometric median, leaves out windows in which
 the place was never free. PerMA's steps are not changed in any way.
 
-Three scalars join the atoms to pictures: the *brightness* of a place, the median over clients of the median of the
-codes on its shared atom; the *exposure* of a frame, the median over places of its codes relative to brightness, which
-a client finds alone; and the *noise* of a place, the median over clients of what the background leaves over in the
-calmest frame of a window. An own part that does not exceed ``GATE`` times the noise is none.
+Scalars join the atoms to pictures: the *brightness* of a place, the median of all frames' codes on its shared atom,
+where they use it; the *exposure* of a frame, the median over places of its codes relative to brightness, which a client
+finds alone; and the *noise* of a place, the lower quartile over clients of what the background leaves over in the
+calmest frame of a window. An own part that does not exceed ``GATE`` times the noise is none. So a client sends for
+every place, beside its atom, at most one number a frame and one more.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def separate(
             left[t] = np.linalg.norm(own[t], axis=0)
     calmest = np.stack([left[window].min(axis=0) for window in windows])
     for i, window in enumerate(windows):
-        noise = np.median(calmest, axis=0) if len(background) == 1 else calmest[i]
+        noise = np.quantile(calmest, 0.25, axis=0) if len(background) == 1 else calmest[i]
         own[window] *= (left[window] > GATE * noise)[:, None]
 
     def pictures(Q: Floats) -> Floats:
@@ -170,14 +171,12 @@ def _at_one_place(samples: Sequence[Floats], settings: Settings) -> Backgrounds:
 def _shared_atom(clients: Sequence[Client], dictionaries: Sequence[Floats]) -> Floats:
     """Return the first atom, which is everybody's, at its brightness."""
     atom = dictionaries[0][:, 0]
-    medians = []
-    for client, D in zip(clients, dictionaries, strict=True):
-        codes = client.learning.make_coder(rms(client.data))(client.data, D)[0]
-        if codes.any():
-            medians.append(np.median(codes[codes != 0]))
-    if not medians:  # an atom that nobody's samples are nearest to
-        medians = [np.median(atom @ client.data) / (atom @ atom) for client in clients]
-    return np.asarray(atom * np.median(medians), dtype=atom.dtype)
+    codes = [c.learning.make_coder(rms(c.data))(c.data, D)[0] for c, D in zip(clients, dictionaries, strict=True)]
+    used = np.concatenate(codes)
+    used = used[used != 0]
+    if not used.size:  # no sample is nearest to this atom
+        used = np.concatenate([atom @ client.data for client in clients]) / (atom @ atom)
+    return np.asarray(atom * np.median(used), dtype=atom.dtype)
 
 
 def _most_used_first(D: Floats, clients: Sequence[Client]) -> Floats:

@@ -85,7 +85,8 @@ def run(
     for name, one in module.separations(frames, settings, progress):
         progress(name)
         rows.append(_row(name, one, median, labels, fixed))
-        rows[-1]["seconds"] = None if fixed else time.monotonic() - since
+        if not fixed:  # there, strategies are done place by place
+            rows[-1]["seconds"] = time.monotonic() - since
         if not main:
             main = name
             surveillance_figures.draw(frames, one, folder / "figures", name)
@@ -127,16 +128,16 @@ def sentences(rows: Sequence[Row], settings: Settings, shape: tuple[int, ...], s
     first = f"{who}, share a background that is {best[dB]:.1f} dB from the temporal median of all frames ({name})"
     if "F1" in best:
         baseline = MEDIAN_GATED if fixed else MEDIAN
-        first += f"; what moves is found with F1 {best['F1']:.2f}, by the temporal median with {of[baseline]['F1']:.2f}"
+        first += f"; what moves is found with F1 {best['F1']:.3f}, by the temporal median with {of[baseline]['F1']:.3f}"
         if not fixed:
             first += (
-                f", or {best['F1, own part less its median']:.2f} once each pixel's median is taken off the own parts"
+                f", or {best['F1, own part less its median']:.3f} once each pixel's median is taken off the own parts"
             )
         else:
-            first += f" (plainly thresholded: {of[MEDIAN]['F1']:.2f})"
+            first += f" (plainly thresholded: {of[MEDIAN]['F1']:.3f})"
     others = [k for k in of if not k.startswith(("PerMA", MEDIAN))]
     second = "In the same run and from the same starts: " + ", ".join(
-        f"{k} {of[k][dB]:.1f} dB" + (f", F1 {of[k]['F1']:.2f}" if "F1" in of[k] else "") + ";" for k in others
+        f"{k} {of[k][dB]:.1f} dB" + (f", F1 {of[k]['F1']:.3f}" if "F1" in of[k] else "") + ";" for k in others
     ).replace(";,", ";").rstrip(";")
     sent = many * d * (1 if fixed else int(settings.n_global) if settings.n_global != "auto" else d)
     third = (
