@@ -9,14 +9,19 @@ r^g most used atoms as shared.
 
 from __future__ import annotations
 
+import functools
+import os
+import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from common.coders import Coder
 from common.settings import Settings
+from common.threads import one_blas_thread
 from perdl.experiments.federation import Client, averaged, first_dictionaries, independent, perma, pooled
 from perdl.experiments.personalized_pca import personalized_pca
 from perdl_client.layouts import LAYOUTS
@@ -36,11 +41,14 @@ class Separation:
     shared, own : (n, h, w, c) arrays
     background : (m, h, w, c) array
         What to compare with a picture of the empty scene: the shared parts, or one picture for all.
+    seconds : float, optional
+        CPU time of learning, starts aside.
     """
 
     shared: Floats
     own: Floats
     background: Floats
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,7 @@ class _Learned:
     dictionaries: Sequence[Floats]
     n_shared: int
     coder: Callable[[Client], Coder] | None
+    seconds: float = 0.0
 
 
 def separations(
@@ -81,7 +90,7 @@ def separations(
             g = learned.n_shared
             shared[i] = 255 * layout.to_frame(D[:, :g] @ X[:g], shape, patch)
             own[i] = 255 * layout.to_frame(D[:, g:] @ X[g:], shape, patch)
-        yield name, Separation(shared, own, shared)
+        yield name, Separation(shared, own, shared, learned.seconds)
 
 
 def strategy_name(settings: Settings) -> str:
@@ -98,28 +107,49 @@ def variants(settings: Settings) -> list[Settings]:
 
 
 def _strategies(clients: Sequence[Client], settings: Settings) -> Iterator[tuple[str, _Learned]]:
-    starts = first_dictionaries(clients, settings.seed)
-    r_g = 0
-    other = settings.model_copy(update={"matching": "chain" if settings.matching == "star" else "star"})
-    for variant in (*variants(settings), other):
-        model = perma(clients, starts, variant)
-        r_g = r_g or model.global_dictionary.shape[1]
-        D = [np.hstack([model.global_dictionary, D_l]) for D_l in model.local_dictionaries]
-        yield strategy_name(variant), _Learned(D, model.global_dictionary.shape[1], _coder)
-    alone = independent(clients, starts, settings.rounds)
-    yield (
-        "independent clients",
-        _Learned([_most_used_first(D, [client]) for client, D in zip(clients, alone, strict=True)], r_g, _coder),
-    )
-    for name, one in (
-        ("pooled data", pooled(clients, settings)),
-        ("averaged without matching", averaged(clients, starts, settings.rounds)),
-    ):
-        yield name, _Learned([_most_used_first(one, clients)], r_g, _coder)
-    n_local = max(0, min(settings.n_nonzero, len(clients[0].data) - r_g))
-    pca = personalized_pca([client.data for client in clients], r_g, n_local, settings.rounds, 1.0)
-    D = [np.hstack([pca.global_components, V]) for V in pca.local_components]
-    yield "personalized PCA", _Learned(D, r_g, None)
+    rounds, workers = settings.rounds, os.cpu_count() or 1
+    # One BLAS thread a worker: several for each small product are slower, most of all on a busy machine.
+    with one_blas_thread(), ThreadPoolExecutor(workers) as pool:
+        starts = list(pool.map(lambda client: first_dictionaries([client], settings.seed)[0], clients))
+
+        def federate(own: Settings) -> _Learned:
+            model = perma(clients, starts, own)
+            D = [np.hstack([model.global_dictionary, D_l]) for D_l in model.local_dictionaries]
+            return _Learned(D, model.global_dictionary.shape[1], _coder)
+
+        first, *more = variants(settings)
+        learned = _timed(lambda: federate(first))
+        yield strategy_name(first), learned
+        r_g = learned.n_shared
+
+        def alone() -> _Learned:
+            found = independent(clients, starts, rounds)
+            return _Learned([_most_used_first(D, [c]) for c, D in zip(clients, found, strict=True)], r_g, _coder)
+
+        def one_for_all(D: Floats) -> _Learned:
+            return _Learned([_most_used_first(D, clients)], r_g, _coder)
+
+        def dense() -> _Learned:
+            n_local = max(0, min(settings.n_nonzero, len(clients[0].data) - r_g))
+            pca = personalized_pca([client.data for client in clients], r_g, n_local, rounds, 1.0)
+            return _Learned([np.hstack([pca.global_components, V]) for V in pca.local_components], r_g, None)
+
+        more.append(settings.model_copy(update={"matching": "chain" if settings.matching == "star" else "star"}))
+        jobs: dict[str, Callable[[], _Learned]] = {
+            strategy_name(other): functools.partial(federate, other) for other in more
+        }
+        jobs |= {
+            "independent clients": alone,
+            "pooled data": lambda: one_for_all(pooled(clients, settings)),
+            "averaged without matching": lambda: one_for_all(averaged(clients, starts, rounds)),
+            "personalized PCA": dense,
+        }
+        yield from zip(jobs, pool.map(_timed, jobs.values()), strict=True)
+
+
+def _timed(job: Callable[[], _Learned]) -> _Learned:
+    began = time.thread_time()
+    return replace(job(), seconds=time.thread_time() - began)
 
 
 def _coder(client: Client) -> Coder:

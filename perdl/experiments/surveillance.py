@@ -38,6 +38,9 @@ Progress = Callable[[str], object]
 MEDIAN = "temporal median"
 MEDIAN_GATED = "temporal median, by exposure and noise"
 
+PSNR, F1 = "background PSNR, dB", "F1"
+F1_MAJORITY, F1_LESS_MEDIAN = "F1, lone pixels off", "F1, own part less its median"
+
 QUICK_FRAMES, QUICK_SIDE = 8, 160
 
 
@@ -81,16 +84,15 @@ def run(
     module = fixed_camera if fixed else frame_clients
     median = np.median(frames, axis=0).astype(np.float32)
     rows = [_row(name, one, median, labels, fixed) for name, one in _baselines(frames, median, settings)]
-    since, main = time.monotonic(), ""
+    main = ""
     for name, one in module.separations(frames, settings, progress):
         progress(name)
         rows.append(_row(name, one, median, labels, fixed))
-        if not fixed:  # there, strategies are done place by place
-            rows[-1]["seconds"] = time.monotonic() - since
+        if one.seconds is not None:
+            rows[-1]["CPU seconds"] = one.seconds
         if not main:
             main = name
             surveillance_figures.draw(frames, one, folder / "figures", name)
-        since = time.monotonic()
     title = f"{len(frames)} frames of {frames.shape[1]} x {frames.shape[2]}, {settings.data.layout}"
     seconds = time.monotonic() - began
     return {
@@ -113,39 +115,36 @@ def sentences(rows: Sequence[Row], settings: Settings, shape: tuple[int, ...], s
         Of the frames.
     seconds : float
         Of the whole experiment.
+
+    Returns
+    -------
+    list of three str
     """
     of, (n, h, w, c) = {row["strategy"]: row for row in rows}, shape
-    name = strategy_name(settings)
-    dB, best, patch = "background PSNR, dB", of[name], settings.data.patch
+    name, window, patch = strategy_name(settings), settings.data.window, settings.data.patch
     fixed = settings.data.layout == "fixed-camera"
-    d, many = (patch * patch * c, h // patch * (w // patch)) if fixed else (h // patch * (w // patch) * c, 1)
-    clients = math.ceil(n / settings.data.window) if fixed else n
-    who = (
-        f"{clients} clients with up to {settings.data.window} frames each"
-        if fixed
-        else f"{clients} clients, a frame each"
+    who = f"{math.ceil(n / window)} clients of up to {window} frames" if fixed else f"{n} clients of a frame each"
+    found = f"{who} share a background {of[name][PSNR]:.1f} dB from the temporal median of all frames ({name})"
+    if F1 in of[name]:
+        found += f"; what moves is found with F1 {of[name][F1]:.3f}, by the temporal median with {of[MEDIAN][F1]:.3f}"
+    if F1_LESS_MEDIAN in of[name]:
+        found += f", or {of[name][F1_LESS_MEDIAN]:.3f} once own parts are rid of each pixel's median"
+    if F1 in of[name] and fixed:
+        found += f", or {of[MEDIAN_GATED][F1]:.3f} where it is told exposure and noise as the clients are"
+    others = [row for row in rows if not row["strategy"].startswith(("PerMA", MEDIAN))]
+    figures = "; ".join(
+        f"{row['strategy']} {row[PSNR]:.1f} dB" + (f", F1 {row[F1]:.3f}" if F1 in row else "") for row in others
     )
-    first = f"{who}, share a background that is {best[dB]:.1f} dB from the temporal median of all frames ({name})"
-    if "F1" in best:
-        baseline = MEDIAN_GATED if fixed else MEDIAN
-        first += f"; what moves is found with F1 {best['F1']:.3f}, by the temporal median with {of[baseline]['F1']:.3f}"
-        if not fixed:
-            first += (
-                f", or {best['F1, own part less its median']:.3f} once each pixel's median is taken off the own parts"
-            )
-        else:
-            first += f" (plainly thresholded: {of[MEDIAN]['F1']:.3f})"
-    others = [k for k in of if not k.startswith(("PerMA", MEDIAN))]
-    second = "In the same run and from the same starts: " + ", ".join(
-        f"{k} {of[k][dB]:.1f} dB" + (f", F1 {of[k]['F1']:.3f}" if "F1" in of[k] else "") + ";" for k in others
-    ).replace(";,", ";").rstrip(";")
-    sent = many * d * (1 if fixed else int(settings.n_global) if settings.n_global != "auto" else d)
-    third = (
-        f"A client sends {'at most ' if settings.n_global == 'auto' else ''}{sent:,} numbers a round "
-        f"where its own pixels are {h * w * c * (settings.data.window if fixed else 1):,}, "
-        f"and the whole comparison took {seconds:.0f} s"
-    )
-    return [f"{text}." for text in (first, second, third)]
+    atoms = 1 if fixed else settings.n_global
+    features = h * w * c if fixed else h // patch * (w // patch) * c
+    pixels = h * w * c * (window if fixed else 1)
+    sent = f"{atoms * features:,}" if atoms != "auto" else f"{features:,} for each shared atom"
+    return [
+        f"{found}.",
+        f"In the same run from the same starts: {figures}.",
+        f"A client sends {sent} numbers of its atoms a round, where it has {pixels:,} of pixels; the whole comparison "
+        f"took {seconds:.0f} s.",
+    ]
 
 
 def _check(settings: Settings) -> None:
@@ -203,11 +202,11 @@ def _baselines(frames: Bytes, median: Floats, settings: Settings) -> Iterator[tu
 
 def _row(name: str, one: Separation, median: Floats, labels: Bytes | None, fixed: bool) -> Row:
     ratio = psnr(one.background, median)
-    row: Row = {"strategy": name, "background PSNR, dB": ratio if math.isfinite(ratio) else None}
+    row: Row = {"strategy": name, PSNR: ratio if math.isfinite(ratio) else None}
     if labels is not None:
         mask = foreground(one.own)
-        row["F1"] = f1(mask, labels)
-        row["F1, lone pixels off"] = f1(majority(mask), labels)
+        row[F1] = f1(mask, labels)
+        row[F1_MAJORITY] = f1(majority(mask), labels)
         if not fixed:
-            row["F1, own part less its median"] = f1(foreground(one.own - np.median(one.own, axis=0)), labels)
+            row[F1_LESS_MEDIAN] = f1(foreground(one.own - np.median(one.own, axis=0)), labels)
     return row
