@@ -56,7 +56,8 @@ class Model:
 
 
 OnRound = Callable[[int, Model], object]
-"""Called with 0 and the start, then after every round with its number and what it gave."""
+"""Called with 0 and the start, then after every round with its number and what it gave, local blocks as they were sent
+from: only at the end are they moved off the last D^g."""
 
 OnDictionaries = Callable[[int, list[Floats]], object]
 """The same, with dictionaries that are not split."""
@@ -102,7 +103,7 @@ def perma(
             energies.append(new.energies)
         before, D_g = D_g, combine(np.stack(contributions), np.stack(energies), D_g)
         if on_round:
-            on_round(t, _off(clients, D_g, local))
+            on_round(t, Model(D_g, local))
         if np.linalg.norm(D_g - before, axis=0).max(initial=0.0) <= settings.tolerance:
             break
     return _off(clients, D_g, local)
