@@ -219,7 +219,7 @@ class PerMA(Strategy):
             self.folder.add_round(row, self._rows)
             self.folder.save_dictionary(new, self._consensus, every=1.0)
             self._report["rounds"] = t
-            if change <= self.settings.tolerance:
+            if new.size and change <= self.settings.tolerance:  # with r^g = 0 nothing can come to rest
                 return "tolerance"
         return "rounds"
 

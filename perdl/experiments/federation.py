@@ -104,7 +104,7 @@ def perma(
         before, D_g = D_g, combine(np.stack(contributions), np.stack(energies), D_g)
         if on_round:
             on_round(t, Model(D_g, local))
-        if np.linalg.norm(D_g - before, axis=0).max(initial=0.0) <= settings.tolerance:
+        if D_g.size and np.linalg.norm(D_g - before, axis=0).max() <= settings.tolerance:
             break
     return _off(clients, D_g, local)
 

@@ -27,7 +27,7 @@ def clients_of(settings):
 
 
 @pytest.mark.parametrize("aggregation", sorted(AGGREGATIONS))
-@pytest.mark.parametrize("n_global", [2, "auto"])
+@pytest.mark.parametrize("n_global", [0, 2, "auto"])
 def test_equals_the_flower_run_bit_for_bit(tmp_path, aggregation, n_global):
     settings = settings_from_values(
         {
