@@ -26,6 +26,9 @@ from perdl_server.aggregation import AGGREGATIONS
 Floats = NDArray[np.floating]
 Progress = Callable[[str], object]
 
+_MANY_ATOMS = 200
+"""Above it a round takes seconds: of the aggregations only the settings' own and the plain mean are compared."""
+
 _FINISH_STEP = 1.9  # near the stable limit of 2: 1.0 takes about twice the rounds
 
 
@@ -86,7 +89,7 @@ def learn(
         "alone": lambda: Learned(independent(clients, starts, settings.rounds), 0),
         "pooled": lambda: Learned([pooled(clients, settings)], r),
         "averaged": lambda: Learned([averaged(clients, starts, settings.rounds)] * len(data), r),
-        **{f"PerMA, {name}": partial(federated, name) for name in AGGREGATIONS},
+        **{f"PerMA, {name}": partial(federated, name) for name in _compared(settings, r)},
         "personalized PCA": principal,
     }
     k, out = settings.evaluation.n_nonzero, {}
@@ -139,6 +142,11 @@ def changed(settings: Settings, **changes: Any) -> Settings:
 
 def _learned(D_g: Floats, local: Sequence[Floats]) -> Learned:
     return Learned([np.hstack([D_g, D_l]) for D_l in local], D_g.shape[1])
+
+
+def _compared(settings: Settings, n_atoms: int) -> list[str]:
+    few = n_atoms <= _MANY_ATOMS
+    return [name for name in AGGREGATIONS if few or name in ("mean", settings.aggregation)]
 
 
 def _n_global(clients: Sequence[Client], starts: Sequence[Floats], settings: Settings) -> int:

@@ -125,7 +125,7 @@ def test_quick_run_of_the_digits_alone(tmp_path):
         assert errors[coder, "PerMA, procrustes, finished"] < errors[coder, "alone, finished"]
         assert errors[coder, "PerMA, procrustes"] < errors[coder, "alone"]
     assert len(results["sentences"]) == 3
-    assert f"PerMA {errors['top-k 8', 'PerMA, procrustes']:.3f}" in results["sentences"][0]
+    assert f"{errors['top-k 8', 'PerMA, procrustes']:.3f} with PerMA" in results["sentences"][0]
     drawn = {path.name for path in (tmp_path / "figures").iterdir()}
     assert drawn == {f"8x8-digits-{what}.png" for what in ("reconstructions", "atoms", "curve")}
 
