@@ -207,7 +207,7 @@ def _phase(settings: Settings, crowds: tuple[int, ...], n_seeds: int, quick: boo
             settings,
             n_seeds,
             n_clients=max(*crowds, 10),
-            aggregation="procrustes",
+            aggregation="geometric-median",  # with few samples some clients are always wrong
             matching="star",
             local_restarts=0,
             min_samples=1,
