@@ -41,6 +41,7 @@ CURES: dict[str, dict[str, Any]] = {
     "star around the medoid": {"matching": "star"},
     "restart": {"local_restarts": 10},
     "restart, trimmed mean": {"local_restarts": 10, "aggregation": "trimmed"},
+    "restart, chain in order of quality": {"local_restarts": 10, "order": "quality"},
     "restart, star around the medoid": {"local_restarts": 10, "matching": "star"},
 }
 """Ways out for clients that begin in a wrong basin, each against the same starts."""
