@@ -31,6 +31,7 @@ from perdl.experiments.images import Images, deal_digits, deal_mnist
 from perdl.experiments.mnist_figures import draw
 from perdl.experiments.strategies import Learned, changed, learn, main_strategy
 from perdl_client.local_update import relative_error
+from perdl_server.aggregation import AGGREGATIONS
 
 Floats = NDArray[np.floating]
 Progress = Callable[[str], object]
@@ -40,6 +41,9 @@ MOST_ATOMS = 50
 
 FINISH_ROUNDS = 100
 """Rounds with which everyone ends: the paper's gradient learner, codes by OMP as in the evaluation, plain mean."""
+
+MANY_ATOMS = 200
+"""Above it a round takes seconds, and only the settings' own aggregation and the plain mean are compared."""
 
 FEW_WARMUP = 60
 """Least warm-up where an image may use as few atoms as in the evaluation: before it most atoms are in nobody's use."""
@@ -113,6 +117,8 @@ def compare(
 ) -> tuple[dict[str, list[dict[str, Any]]], dict[str, Learned], dict[str, Floats]]:
     """Learn from one data set with the settings' coder and with that of the evaluation, and measure.
 
+    All aggregations are compared with the settings' coder; with the other one the settings' own and the plain mean.
+
     Returns
     -------
     tables : dict
@@ -123,13 +129,21 @@ def compare(
     k = settings.evaluation.n_nonzero
     few = changed(settings, coder="top-k", n_nonzero=k, warmup_steps=max(settings.warmup_steps, FEW_WARMUP))
     trainings = {_coder(own): own for own in (settings, few) if own is settings or _coder(own) != _coder(settings)}
+    few_atoms = (settings.n_atoms or len(images.test)) <= MANY_ATOMS
     names = [f"client-{i + 1}" for i in range(len(images.clients))]
     errors: list[dict[str, Any]] = []
     by_digit: list[dict[str, Any]] = []
     first: dict[str, Learned] = {}
     for coder, own in trainings.items():
         clients = [Client(name, Y, own.for_client(name)) for name, Y in zip(names, images.clients, strict=True)]
-        learned = learn(clients, own, finish_rounds, partial(_say, progress, f"{images.name}, {coder}"))
+        aggregations = list(AGGREGATIONS) if own is settings and few_atoms else ["mean", settings.aggregation]
+        learned = learn(
+            clients,
+            own,
+            list(dict.fromkeys(aggregations)),
+            finish_rounds,
+            partial(_say, progress, f"{images.name}, {coder}"),
+        )
         first = first or {name: result for name, (result, _) in learned.items()}
         for name, (result, seconds) in learned.items():
             row = {"trained with": coder, "strategy": name}

@@ -21,13 +21,9 @@ from perdl.experiments.personalized_pca import personalized_pca
 from perdl_client.learners import LEARNERS
 from perdl_client.local_update import local_update
 from perdl_client.start import rms, used_atoms
-from perdl_server.aggregation import AGGREGATIONS
 
 Floats = NDArray[np.floating]
 Progress = Callable[[str], object]
-
-_MANY_ATOMS = 200
-"""Above it a round takes seconds: of the aggregations only the settings' own and the plain mean are compared."""
 
 _FINISH_STEP = 1.9  # near the stable limit of 2: 1.0 takes about twice the rounds
 
@@ -59,9 +55,24 @@ def main_strategy(settings: Settings) -> str:
 
 
 def learn(
-    clients: Sequence[Client], settings: Settings, finish_rounds: int, progress: Progress
+    clients: Sequence[Client],
+    settings: Settings,
+    aggregations: Sequence[str],
+    finish_rounds: int,
+    progress: Progress,
 ) -> dict[str, tuple[Learned, float]]:
     """Run every strategy from the same starts, two at a time.
+
+    Parameters
+    ----------
+    clients : sequence of Client
+    settings : Settings
+    aggregations : sequence of str
+        With which PerMA is run; the settings' own is among them.
+    finish_rounds : int
+        After which the main strategies are shown once more, see :func:`finish`.
+    progress : callable
+        Gets each strategy's name when it is done.
 
     Returns
     -------
@@ -89,7 +100,7 @@ def learn(
         "alone": lambda: Learned(independent(clients, starts, settings.rounds), 0),
         "pooled": lambda: Learned([pooled(clients, settings)], r),
         "averaged": lambda: Learned([averaged(clients, starts, settings.rounds)] * len(data), r),
-        **{f"PerMA, {name}": partial(federated, name) for name in _compared(settings, r)},
+        **{f"PerMA, {name}": partial(federated, name) for name in aggregations},
         "personalized PCA": principal,
     }
     k, out = settings.evaluation.n_nonzero, {}
@@ -142,11 +153,6 @@ def changed(settings: Settings, **changes: Any) -> Settings:
 
 def _learned(D_g: Floats, local: Sequence[Floats]) -> Learned:
     return Learned([np.hstack([D_g, D_l]) for D_l in local], D_g.shape[1])
-
-
-def _compared(settings: Settings, n_atoms: int) -> list[str]:
-    few = n_atoms <= _MANY_ATOMS
-    return [name for name in AGGREGATIONS if few or name in ("mean", settings.aggregation)]
 
 
 def _n_global(clients: Sequence[Client], starts: Sequence[Floats], settings: Settings) -> int:

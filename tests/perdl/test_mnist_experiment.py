@@ -85,14 +85,14 @@ def test_all_strategies_are_there_and_perma_is_the_federation(digits):
     own = settings()
     clients = [Client(f"client-{i + 1}", Y, own.for_client(f"client-{i + 1}")) for i, Y in enumerate(digits.clients)]
     said: list[str] = []
-    learned = learn(clients, own, 2, said.append)
+    learned = learn(clients, own, list(AGGREGATIONS), 2, said.append)
     assert said == list(learned)
     assert {f"PerMA, {name}" for name in AGGREGATIONS} | {"alone", "pooled", "averaged", "personalized PCA"} < set(said)
     model = perma(clients, first_dictionaries(clients, own.seed), own)
     ours = learned["PerMA, procrustes"][0]
     np.testing.assert_array_equal(ours.shared, model.global_dictionary)
     np.testing.assert_array_equal(ours.dictionaries[2][:, 8:], model.local_dictionaries[2])
-    again = learn(clients, own, 2, said.append)
+    again = learn(clients, own, list(AGGREGATIONS), 2, said.append)
     for name, (result, _) in learned.items():
         np.testing.assert_array_equal(result.shared, again[name][0].shared)
 
@@ -156,7 +156,7 @@ def test_other_data_are_refused(tmp_path):
 def test_clients_that_use_few_atoms_lower_what_is_shared(digits):
     own = settings(n_atoms=60, n_global=60, n_nonzero=1, rounds=1)
     clients = [Client(f"client-{i + 1}", Y, own.for_client(f"client-{i + 1}")) for i, Y in enumerate(digits.clients)]
-    learned = learn(clients, own, 1, lambda text: None)
+    learned = learn(clients, own, ["mean", "procrustes"], 1, lambda text: None)
     n_used = strategies._n_used(clients, first_dictionaries(clients, own.seed))
     assert 0 < n_used < 60
     assert learned["PerMA, mean"][0].n_shared == n_used
