@@ -186,6 +186,7 @@ def _quick(frames: Bytes, labels: Bytes | None, settings: Settings) -> tuple[Byt
     if not fixed:
         changes["refine_steps"] = min(settings.refine_steps, 1)
         changes["n_global"] = settings.n_global if settings.n_global == "auto" else min(settings.n_global, 20)
+        changes |= {"min_usage": 0.0, "min_samples": 1}  # the middle of a frame may have little to tell
     return frames, None if labels is None else labels[some][:QUICK_FRAMES][window], settings.model_copy(update=changes)
 
 
