@@ -150,7 +150,10 @@ def compare(
             errors.append({**row, **_measure(result, images, k), "seconds": round(seconds, 1)})
             by_digit.append({**row, **_by_digit(result.shared, images, k)})
     paths = {name: error_path(images.test, result.shared, MOST_ATOMS) for name, result in first.items()}
-    by_atoms = [{"strategy": name, **{str(n): error for n, error in enumerate(path)}} for name, path in paths.items()]
+    by_atoms = [
+        {"atoms": n, **{name: float(path[n]) for name, path in paths.items() if n < len(path)}}
+        for n in range(max(map(len, paths.values())))
+    ]
     tables: dict[str, list[dict[str, Any]]] = {
         f"{images.name}: error": errors,
         f"{images.name}: error by digit": by_digit,
