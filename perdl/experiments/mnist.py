@@ -36,8 +36,8 @@ from perdl_server.aggregation import AGGREGATIONS
 Floats = NDArray[np.floating]
 Progress = Callable[[str], object]
 
-MOST_ATOMS = 50
-"""Where the curve of error against atoms used ends."""
+SHOWN_ATOMS = (1, 2, 3, 5, 10, 20, 30, 50)
+"""Numbers of atoms an image that the table shows; the figure and ``curves`` have all from 0 to the last."""
 
 FINISH_ROUNDS = 100
 """Rounds with which everyone ends: the paper's gradient learner, codes by OMP as in the evaluation, plain mean."""
@@ -80,7 +80,7 @@ def run(
     Returns
     -------
     dict
-        ``experiment``, ``settings``, ``tables``, ``sentences``, ``seconds``.
+        ``experiment``, ``settings``, ``tables``, ``curves`` (error with 0, 1, ... atoms), ``sentences``, ``seconds``.
 
     Raises
     ------
@@ -98,15 +98,18 @@ def run(
     if with_mnist:
         cases.insert(0, (deal_mnist(settings), settings))
     tables: dict[str, list[dict[str, Any]]] = {}
+    curves: dict[str, dict[str, list[float]]] = {}
     for images, own in cases:
         rounds = QUICK_FINISH if quick else FINISH_ROUNDS
         table, learned, paths = compare(images, own, rounds, progress)
         tables |= table
+        curves[images.name] = {name: path.tolist() for name, path in paths.items()}
         draw(folder / "figures", images, learned, paths, main_strategy(own), own.evaluation.n_nonzero)
     return {
         "experiment": "mnist",
         "settings": settings.model_dump(mode="json"),
         "tables": tables,
+        "curves": curves,
         "sentences": sentences(tables, cases[0][0].name, cases[0][1]),
         "seconds": time.monotonic() - began,
     }
@@ -149,10 +152,10 @@ def compare(
             row = {"trained with": coder, "strategy": name}
             errors.append({**row, **_measure(result, images, k), "seconds": round(seconds, 1)})
             by_digit.append({**row, **_by_digit(result.shared, images, k)})
-    paths = {name: error_path(images.test, result.shared, MOST_ATOMS) for name, result in first.items()}
+    paths = {name: error_path(images.test, result.shared, SHOWN_ATOMS[-1]) for name, result in first.items()}
     by_atoms = [
-        {"atoms": n, **{name: float(path[n]) for name, path in paths.items() if n < len(path)}}
-        for n in range(max(map(len, paths.values())))
+        {"strategy": name, **{str(n): float(path[n]) for n in SHOWN_ATOMS if n < len(path)}}
+        for name, path in paths.items()
     ]
     tables: dict[str, list[dict[str, Any]]] = {
         f"{images.name}: error": errors,

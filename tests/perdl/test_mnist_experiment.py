@@ -137,9 +137,12 @@ def test_quick_run_on_mnist(tmp_path, mnist):
     errors = {(r["trained with"], r["strategy"]): r["error"] for r in results["tables"]["MNIST: error"]}
     assert errors["top-k 8", "PerMA, procrustes, finished"] < errors["top-k 8", "alone, finished"]
     assert "MNIST images" in results["sentences"][0]
-    by_atoms = [row["pooled"] for row in results["tables"]["MNIST: error by atoms used"]]
-    assert by_atoms[0] == pytest.approx(1.0)
-    assert by_atoms[30] < by_atoms[5] < by_atoms[1] < 1
+    curve = results["curves"]["MNIST"]["pooled"]
+    assert curve[0] == pytest.approx(1.0)
+    assert len(curve) == 31
+    assert curve[5] == pytest.approx(errors["top-k 8", "pooled"], rel=1e-4)
+    table = {row.pop("strategy"): row for row in results["tables"]["MNIST: error by atoms used"]}
+    assert table["pooled"] == {str(n): curve[n] for n in (1, 2, 3, 5, 10, 20, 30)}
 
 
 def test_without_scikit_learn_one_line_names_the_extra(monkeypatch, tmp_path):
