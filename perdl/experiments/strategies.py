@@ -93,7 +93,8 @@ def learn(
         return _learned(model.global_dictionary, model.local_dictionaries)
 
     def principal() -> Learned:
-        fit = personalized_pca(data, r_g, r - r_g, settings.rounds, step_size=1.0)
+        # No more own components than shared ones: r = d would explain everything with any U.
+        fit = personalized_pca(data, r_g, min(r_g, r - r_g), settings.rounds, step_size=1.0)
         return _learned(fit.global_components, fit.local_components)
 
     strategies: dict[str, Callable[[], Learned]] = {
