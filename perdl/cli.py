@@ -43,7 +43,7 @@ _folder: Path | None = None
 INTERRUPTED = 130
 
 ConfigArgument = Annotated[
-    str, typer.Argument(help="a TOML file, or a preset: synthetic, mnist, mnist-published, processes")
+    str, typer.Argument(help="a TOML file, or a preset, such as synthetic, mnist-best, surveillance")
 ]
 OverrideOption = Annotated[list[str], typer.Option("-c", "--set", help="key=value (see perdl settings)")]
 OutputOption = Annotated[Path | None, typer.Option(help="folder of the results; default runs/NAME-DATE")]
@@ -164,7 +164,10 @@ def client(
 @_command
 def experiment(
     name: Annotated[str, typer.Argument(help="synthetic, mnist or surveillance")],
-    preset: Annotated[str, typer.Option(help="text: as the paper says; published: as its code has it")] = "text",
+    preset: Annotated[
+        str | None,
+        typer.Option(help="text: as the paper says; published: as its code has it; best, fixed-camera: ours"),
+    ] = None,
     override: OverrideOption = [],  # noqa: B006
     output: OutputOption = None,
     seed: SeedOption = None,
@@ -174,9 +177,10 @@ def experiment(
     verbose: VerboseOption = False,
 ) -> None:
     """Run one of the paper's experiments: its figure, tables, and three sentences."""
-    from perdl.experiments.run import preset_name, run_experiment
+    from perdl.experiments.run import preset_of, run_experiment
 
-    settings = _settings(preset_name(name, preset), override, output, seed, overwrite)
+    preset, config = preset_of(name, preset)
+    settings = _settings(config, override, output, seed, overwrite)
     _interrupt_on_sigterm()
     with _out.status("beginning") as status:
 

@@ -156,8 +156,17 @@ def retract(global_dictionary: Floats, local_dictionary: Floats) -> Floats:
     """
     if 0 in (global_dictionary.shape[1], local_dictionary.shape[1]):
         return local_dictionary
+    r_g = global_dictionary.shape[1]
+    Q = np.linalg.qr(global_dictionary).Q
+    M = local_dictionary
+    for _ in range(2):  # twice is enough, and once is not where atoms lie near the span
+        M = M - Q @ (Q.T @ M)
+    U, s, Vt = np.linalg.svd(M, full_matrices=False)
+    if s[-1] > 0.1:
+        rotated: Floats = U @ Vt
+        return rotated
     # In coordinates of the complement, even an atom inside the span of D^g is completed off it.
-    complement = np.linalg.qr(global_dictionary, mode="complete").Q[:, global_dictionary.shape[1] :]
+    complement = np.linalg.qr(global_dictionary, mode="complete").Q[:, r_g:]
     return complement @ polar_factor(complement.T @ local_dictionary)
 
 
