@@ -155,12 +155,13 @@ def _bottleneck(distances: Floats) -> float:
         least = max(least, distances.min(axis=1).max())
     values = np.unique(distances[distances >= least])
     low, high = 0, len(values) - 1
+    middle = 0  # the lower bound itself, which is most often it
     while low < high:
-        middle = (low + high) // 2
         if (maximum_bipartite_matching(csr_array(distances <= values[middle]), perm_type="row") >= 0).all():
             high = middle
         else:
             low = middle + 1
+        middle = (low + high) // 2
     return float(values[low])
 
 

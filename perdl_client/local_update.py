@@ -92,7 +92,7 @@ def local_update(
     D = np.hstack([global_dictionary, local_dictionary])
     step = learner.step(Y, D, coder, step_size)
     kept, signs, reassigned = align(global_dictionary, step.dictionary)
-    rest = np.setdiff1d(np.arange(D.shape[1]), kept)
+    rest = np.delete(np.arange(D.shape[1]), kept)
     shared = step.dictionary[:, kept] * signs
     X = step.codes
     moment = Y @ (X[kept].T * signs)

@@ -23,7 +23,7 @@ from perdl.experiments.workers import each
 Table = list[dict[str, Any]]
 Say = Callable[[str], object]
 
-WEAK_SAMPLES = (10, 20, 50, 150)
+WEAK_SAMPLES = (10, 20, 50)
 CROWDS = (10, 20, 50, 100)
 SAMPLES = (10, 20, 50, 100, 200, 500, 1000)
 SPARSITIES = (0.1, 0.2, 0.3, 0.4, 0.5)
