@@ -60,9 +60,11 @@ def draw_weak(path: Path, rows: Rows) -> None:
         for name in chosen[0]:
             if name in ("noise", "weak samples") or (name == "oracle" and noise == 0):
                 continue
-            style = {"weak clients alone": "C3:", "oracle": "k--"}.get(name, "-")
+            style = {"weak clients alone": "k:", "oracle": "k--"}.get(name, "-")
             axes.loglog(n, [max(row[name], _FLOOR) for row in chosen], style, marker="o", ms=3, label=name)
         axes.set(xlabel="samples of the three weak clients", title=f"noise {noise:g}")
+        axes.set_xticks(n, [str(k) for k in n], minor=False)
+        axes.minorticks_off()
     panels[0].set(ylabel="$d_{1,2}(D^g, D^{g*})$, median of seeds")
     panels[1].legend(frameon=False, fontsize=7)
     figure.savefig(path, dpi=140)
