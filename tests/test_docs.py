@@ -17,7 +17,7 @@ import pytest
 from perdl.settings_page import render_page
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ["README.md", "docs/running.md"]
+PAGES = ["README.md", "docs/running.md", "docs/experiments.md"]
 
 
 def scripts(page):
@@ -36,6 +36,10 @@ def test_commands_of_the_docs_run(tmp_path, page, number, request):
         pytest.skip("Ray is not installed (extra: simulation)")
     if "mnist" in script:
         (tmp_path / "mnist").symlink_to(request.getfixturevalue("mnist"))
+    if "experiment mnist" in script:
+        pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: experiments)")
+    if "frames" in script:
+        (tmp_path / "frames").symlink_to(request.getfixturevalue("shared_data") / "video-vtest" / "frames")
     rng = np.random.default_rng(0)
     (tmp_path / "samples").mkdir()
     shared = np.linalg.qr(rng.standard_normal((8, 8))).Q
@@ -63,10 +67,11 @@ def test_commands_of_the_docs_run(tmp_path, page, number, request):
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "Traceback" not in done.stderr
-        outputs = re.findall(r"runs/\w+", script)
+        outputs = re.findall(r"runs/[\w-]+", script)
         assert outputs
         for output in outputs:
-            assert (tmp_path / output / "summary.json").exists(), done.stdout + done.stderr
+            held = [name for name in ("summary.json", "results.json") if (tmp_path / output / name).exists()]
+            assert held, done.stdout + done.stderr
     finally:
         subprocess.run(["pkill", "-f", f"port {flower_port}"], check=False)
 
