@@ -59,8 +59,7 @@ def run(
     dict
         ``tables``: by title, lists of rows; ``sentences``: three.
     """
-    if settings.data.source != "synthetic":
-        raise SettingsError(f'data.source = "{settings.data.source}": must be "synthetic" for this experiment')
+    _check(settings)
     began = time.monotonic()
     workers = 1 if quick else None
     figures = folder / "figures"
@@ -96,6 +95,21 @@ def run(
     tables["how much data it takes"] = rows
     draw_phase(figures / "how_much_data.png", rows)
     return {"tables": tables, "sentences": _sentences(tables), "seconds": time.monotonic() - began}
+
+
+def _check(settings: Settings) -> None:
+    """Hold settings to what every part needs: a truth to compare with, and clients that are not weak."""
+    truth, wrong = settings.synthetic, ""
+    if settings.data.source != "synthetic":
+        wrong = f'data.source = "{settings.data.source}": must be "synthetic"'
+    elif settings.n_clients < 4:
+        wrong = f"n_clients = {settings.n_clients}: must be at least 4, of which three are weak,"
+    elif not 0 < truth.n_global == settings.n_global:
+        wrong = f"synthetic.n_global = {truth.n_global}: must be at least 1 and n_global, here {settings.n_global},"
+    elif settings.n_atoms is not None and settings.n_atoms < truth.n_features:
+        wrong = f"n_atoms = {settings.n_atoms}: must be at least synthetic.n_features = {truth.n_features}"
+    if wrong:
+        raise SettingsError(f"{wrong} for this experiment")
 
 
 def _seeds(settings: Settings, n: int, **changes: Any) -> list[Settings]:

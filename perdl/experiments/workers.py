@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor
 from typing import TypeVar
 
 from threadpoolctl import threadpool_limits
+
+from common.errors import PerdlError
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -24,6 +26,11 @@ def each(function: Callable[[A], B], arguments: Iterable[A], workers: int | None
     arguments : iterable
     workers : int, optional
         Processes; default one per core. With one, no process is started.
+
+    Raises
+    ------
+    PerdlError
+        If a worker dies.
     """
     todo = list(arguments)
     workers = min(workers or os.cpu_count() or 1, len(todo))
@@ -32,9 +39,16 @@ def each(function: Callable[[A], B], arguments: Iterable[A], workers: int | None
             return [function(a) for a in todo]
     # A forked child would inherit the locks of threads that it does not have.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=threadpool_limits, initargs=(1,)) as pool:
-        try:
-            return list(pool.map(function, todo))
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    with context.Pool(workers, _begin) as pool:  # leaving it ends its processes, whatever they are at
+        children = multiprocessing.active_children()
+        found = pool.map_async(function, todo, chunksize=1)
+        while not found.ready():
+            found.wait(0.5)
+            if not all(child.is_alive() for child in children):
+                raise PerdlError("a worker process died, perhaps for lack of memory: run again, or with --quick")
+        return found.get()
+
+
+def _begin() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; it is for the parent to end the others
+    threadpool_limits(1)

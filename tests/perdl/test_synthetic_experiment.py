@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from common.dictionaries import dictionary_distance
+from common.errors import PerdlError
 from common.settings import settings_from_values
 from common.synthetic import generate
 from perdl.cli import app
 from perdl.experiments import synthetic_runs as runs
 from perdl.experiments.oracle import oracle_global_dictionary
 from perdl.experiments.workers import each
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +82,13 @@ def test_a_folder_with_results_is_not_written_over(quick):
         (["synthetic", "--preset", "best"], "there is no configuration synthetic-best"),
         (["mnist", "--full"], "--full: the mnist experiment has no longer version"),
         (["synthetic", "-c", "data.source=mnist"], 'must be "synthetic" for this experiment'),
+        (["synthetic", "-c", "n_clients=3"], "n_clients = 3: must be at least 4"),
+        (["synthetic", "-c", "synthetic.n_global=0"], "synthetic.n_global = 0: must be at least 1"),
+        (
+            ["synthetic", "-c", "synthetic.n_global=2"],
+            "synthetic.n_global = 2: must be at least 1 and n_global, here 3",
+        ),
+        (["synthetic", "-c", "n_atoms=4"], "n_atoms = 4: must be at least synthetic.n_features = 6"),
     ],
 )
 def test_what_cannot_be_run_is_said_in_a_line(tmp_path, arguments, text):
@@ -127,3 +143,35 @@ def test_the_published_preset_starts_nobody_in_a_wrong_basin():
     known, clients = runs.draw(settings)
     run = runs.run_perma(settings, known, clients, runs.first_dictionaries(clients, settings.seed))
     assert max(run["global"], run["local"]) < 1e-8
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_experiment_ends_at_once_and_leaves_no_worker(tmp_path, number):
+    """The pipe of the output closes only when the last worker is gone."""
+    command = [sys.executable, "-m", "perdl.cli", "experiment", "synthetic", "--output", str(tmp_path / "out")]
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=_hear_interrupts
+    )
+    try:
+        assert "every strategy" in process.stdout.readline()
+        time.sleep(3)
+        process.send_signal(number)
+        output, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130, output
+    assert "interrupted" in output
+    assert "Traceback" not in output
+
+
+def die(number):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_worker_that_dies_is_an_error_and_no_waiting():
+    with pytest.raises(PerdlError, match="a worker process died"):
+        each(die, range(4), 2)
+
+
+def _hear_interrupts():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
