@@ -29,6 +29,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from common.errors import SettingsError
 from common.polar import polar_factor
 from perdl_server.matching import Matching
 
@@ -169,7 +170,15 @@ def first_average(
     contributions : (N, d, r_g) array
         The aligned atoms of each client.
     global_dictionary : (d, r_g) array
+
+    Raises
+    ------
+    SettingsError
+        If the aggregation is orthonormal and there are more global atoms than features.
     """
+    d, r_g = matching.global_dictionary.shape
+    if AGGREGATIONS[name].orthonormal and r_g > d:
+        raise SettingsError(f'n_global = {r_g}: must be at most the {d} features for aggregation = "{name}"')
     chosen = zip(dictionaries, matching.indices, matching.signs, strict=True)
     A = np.stack([D[:, index] * sign for D, index, sign in chosen])
     w = np.stack([usage[index] for usage, index in zip(usages, matching.indices, strict=True)])

@@ -20,14 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.dictionaries import atom_distances
-from common.errors import PerdlError
+from common.errors import SettingsError
 from perdl_server.star import star_paths
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.intp]
 
 
-class MatchingError(PerdlError, ValueError):
+class MatchingError(SettingsError, ValueError):
     """Dictionaries that cannot be matched; ``client`` is whose is the cause."""
 
     def __init__(self, text: str, client: str = "") -> None:
@@ -188,6 +188,8 @@ def _random_atoms(rng: np.random.Generator, d: int, m: int, orthonormal: bool) -
 
 
 def _shortest_paths(dictionaries: Sequence[Floats], n_paths: int) -> tuple[Ints, Floats]:
+    if n_paths == 0:  # some client may have no atom at all
+        return np.empty((len(dictionaries), 0), dtype=np.intp), np.empty(0)
     # Rows are the later layer, so that the search for the best predecessor reads memory in order.
     weights = [atom_distances(b, a) for a, b in itertools.pairwise(dictionaries)]
     cost, pred = _first_pass(weights, dictionaries[0].shape[1])

@@ -173,11 +173,6 @@ class PerMA(Strategy):
         except MatchingError as error:
             federation.blame(error.client, str(error))
             raise
-        if self._aggregation.orthonormal and n_global > len(matching.global_dictionary):
-            raise PerdlError(
-                f"n_global = {n_global}: must be at most the {len(matching.global_dictionary)} features for "
-                f'aggregation = "{self.settings.aggregation}"'
-            )
         self._report |= {
             "n_global": n_global,
             "path_lengths": matching.path_lengths if lengths is None else lengths,

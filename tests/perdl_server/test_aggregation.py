@@ -7,10 +7,22 @@ import scipy.optimize
 
 from common.coders import HardThreshold
 from common.dictionaries import dictionary_distance
+from common.errors import SettingsError
 from common.synthetic import generate
 from perdl_client.learners import LEARNERS, orthogonal_step
 from perdl_client.local_update import local_update
-from perdl_server.aggregation import AGGREGATIONS, consensus, energy, geometric_median, mean, normalized, polar, trimmed
+from perdl_server.aggregation import (
+    AGGREGATIONS,
+    consensus,
+    energy,
+    first_average,
+    geometric_median,
+    mean,
+    normalized,
+    polar,
+    trimmed,
+)
+from perdl_server.matching import global_matching
 
 NAMES = list(AGGREGATIONS)
 CODER = HardThreshold(0.15)
@@ -297,3 +309,14 @@ def test_consensus_at_its_ends():
     np.testing.assert_allclose(consensus(np.stack([D, D, 0 * D])), [1, 1])  # who sends nothing has no say
     np.testing.assert_allclose(consensus(np.zeros((3, 4, 2))), [0, 0])
     assert consensus(np.zeros((3, 4, 0))).shape == (0,)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_more_global_atoms_than_features_fit_only_where_they_need_not_be_orthonormal(name):
+    dictionaries = [unit(np.random.default_rng(i).standard_normal((3, 5))) for i in range(2)]
+    first = dictionaries, [np.ones(5)] * 2, global_matching(dictionaries, 4), name
+    if AGGREGATIONS[name].orthonormal:
+        with pytest.raises(SettingsError, match="n_global = 4: must be at most the 3 features for aggregation"):
+            first_average(*first)
+    else:
+        assert first_average(*first)[1].shape == (3, 4)

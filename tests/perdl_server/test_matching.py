@@ -253,3 +253,12 @@ def test_a_single_client_shares_all_its_atoms_with_itself_and_no_atoms_suggest_n
     rng = np.random.default_rng(6)
     assert suggest_n_global(unit_dictionaries(rng, 5, [4]))[0] == 4
     assert suggest_n_global([np.eye(4), np.zeros((4, 0))])[0] == 0
+
+
+@pytest.mark.parametrize("method", ["chain", "star"])
+@pytest.mark.parametrize("empty", [0, 1, 2])
+def test_a_client_without_atoms_shares_none(method, empty):
+    dictionaries = [np.eye(4)] * 3
+    dictionaries[empty] = np.zeros((4, 0))
+    assert suggest_n_global(dictionaries, method=method)[0] == 0
+    assert global_matching(dictionaries, 0, method=method).indices.shape == (3, 0)
