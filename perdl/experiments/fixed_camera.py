@@ -30,7 +30,7 @@ from perdl.experiments.frame_clients import Separation, strategy_name, variants
 from perdl.experiments.personalized_pca import personalized_pca
 from perdl_client.layouts import from_places, places
 from perdl_client.learners import LEARNERS
-from perdl_client.start import rms, usage, warm_up
+from perdl_client.start import check_fit, rms, usage, warm_up
 
 Floats = NDArray[np.floating]
 Bytes = NDArray[np.uint8]
@@ -61,6 +61,7 @@ def separations(
     patch, shape = settings.data.patch, frames.shape[1:]
     P = np.stack([places(frame.astype(settings.dtype) / 255, patch) for frame in frames])
     n, d, m = P.shape
+    check_fit(settings, d, "a place")
     windows = [slice(i, min(i + settings.data.window, n)) for i in range(0, n, settings.data.window)]
     found: dict[str, Floats] = {}
     with one_blas_thread():

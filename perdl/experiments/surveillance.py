@@ -78,6 +78,9 @@ def run(
     labels = _masks(settings, frames)
     if quick:
         frames, labels, settings = _quick(frames, labels, settings)
+    if not frames.any():
+        raise DataError(f"{settings.data.path}: all frames are black: give frames that show something")
+    (folder / "figures").mkdir(parents=True, exist_ok=True)  # before hours of work
     if labels is None:
         progress("no masks beside the frames: F1 is left out")
     fixed = settings.data.layout == "fixed-camera"
@@ -124,7 +127,7 @@ def sentences(rows: Sequence[Row], settings: Settings, shape: tuple[int, ...], s
     name, window, patch = strategy_name(settings), settings.data.window, settings.data.patch
     fixed = settings.data.layout == "fixed-camera"
     who = f"{math.ceil(n / window)} clients of up to {window} frames" if fixed else f"{n} clients of a frame each"
-    found = f"{who} share a background {of[name][PSNR]:.1f} dB from the temporal median of all frames ({name})"
+    found = f"{who} share a background {_db(of[name])} from the temporal median of all frames ({name})"
     if F1 in of[name]:
         found += f"; what moves is found with F1 {of[name][F1]:.3f}, by the temporal median with {of[MEDIAN][F1]:.3f}"
     if F1_LESS_MEDIAN in of[name]:
@@ -133,7 +136,7 @@ def sentences(rows: Sequence[Row], settings: Settings, shape: tuple[int, ...], s
         found += f", or {of[MEDIAN_GATED][F1]:.3f} where it is told exposure and noise as the clients are"
     others = [row for row in rows if not row["strategy"].startswith(("PerMA", MEDIAN))]
     figures = "; ".join(
-        f"{row['strategy']} {row[PSNR]:.1f} dB" + (f", F1 {row[F1]:.3f}" if F1 in row else "") for row in others
+        f"{row['strategy']} {_db(row)}" + (f", F1 {row[F1]:.3f}" if F1 in row else "") for row in others
     )
     atoms = 1 if fixed else settings.n_global
     features = h * w * c if fixed else h // patch * (w // patch) * c
@@ -199,6 +202,10 @@ def _baselines(frames: Bytes, median: Floats, settings: Settings) -> Iterator[tu
         windows = [slice(i, min(i + window, n)) for i in range(0, n, window)]
         background = places(median / 255, patch)[None]
         yield MEDIAN_GATED, fixed_camera.separate(P, background, windows, frames.shape[1:], patch)
+
+
+def _db(row: Row) -> str:
+    return "without difference" if row[PSNR] is None else f"{row[PSNR]:.1f} dB"
 
 
 def _row(name: str, one: Separation, median: Floats, labels: Bytes | None, fixed: bool) -> Row:

@@ -50,7 +50,7 @@ def _draw_frames(frames: Bytes, separation: Separation, path: Path, name: str) -
     grid = figure.subplots(len(chosen), 3, squeeze=False)
     for axes, i in zip(grid, chosen, strict=True):
         for place, picture in zip(axes, _parts(frames, separation, int(i)), strict=True):
-            place.imshow(picture.squeeze(), cmap="gray", vmin=0, vmax=255)
+            place.imshow(_picture(picture), cmap="gray", vmin=0, vmax=255)
             place.axis("off")
         axes[0].set_title(f"frame {i + 1}", fontsize=8, loc="left")
     grid[0][1].set_title("shared part", fontsize=8)
@@ -66,8 +66,13 @@ def _animate(frames: Bytes, separation: Separation, path: Path) -> None:
     pictures = []
     for i in range(len(frames)):
         parts = np.concatenate([part[::step, ::step] for part in _parts(frames, separation, i)], axis=1)
-        pictures.append(Image.fromarray(parts.squeeze()).quantize(64))
+        pictures.append(Image.fromarray(_picture(parts)).quantize(64))
     pictures[0].save(path, save_all=True, append_images=pictures[1:], duration=150, loop=0)
+
+
+def _picture(frame: Bytes) -> Bytes:
+    """Grey pictures have no axis of channels."""
+    return frame[..., 0] if frame.shape[-1] == 1 else frame
 
 
 def _parts(frames: Bytes, separation: Separation, i: int) -> tuple[Bytes, Bytes, Bytes]:

@@ -11,7 +11,7 @@ from common.settings import load_settings, settings_from_values
 from common.threads import one_blas_thread
 from perdl.cli import find_config
 from perdl.experiments import fixed_camera, frame_clients
-from perdl.experiments.surveillance import run
+from perdl.experiments.surveillance import run, sentences
 from perdl.experiments.video_measures import f1, foreground, majority, psnr
 from perdl.run import count_clients, simulate
 from perdl_client.data import check_data, frame_samples
@@ -154,7 +154,7 @@ def test_a_quick_run_measures_draws_and_says_three_sentences(preset, video, tmp_
     (rows,) = results["tables"].values()
     assert all(0 <= row["F1"] <= 1 for row in rows)
     main = next(row for row in rows if row["strategy"] == frame_clients.strategy_name(settings))
-    assert f"{main['background PSNR, dB']:.1f} dB" in results["sentences"][0]
+    assert f"a background {main['background PSNR, dB']:.1f} dB from" in results["sentences"][0]
     with Image.open(tmp_path / "a" / "figures" / "separation.png") as image:
         image.load()
     with Image.open(tmp_path / "a" / "figures" / "separation.gif") as image:
@@ -193,6 +193,42 @@ def test_settings_that_fit_no_video_are_refused(video, tmp_path):
         run(settings_from_values({}), tmp_path)
     with pytest.raises(SettingsError, match="n_global = 2: must be 1"):
         run(settings_of("surveillance-fixed-camera", video, "n_global=2"), tmp_path)
+
+
+def stills(folder, *pictures):
+    for i, picture in enumerate(pictures):
+        Image.fromarray(np.asarray(picture, np.uint8)).save(folder / f"{i}.png")
+    return folder
+
+
+def test_black_frames_are_refused(tmp_path):
+    black = stills(tmp_path, *[np.zeros((16, 16))] * 3)
+    for preset in ("surveillance", "surveillance-fixed-camera"):
+        with pytest.raises(DataError, match="all frames are black"):
+            run(settings_of(preset, black, "data.patch=8"), tmp_path / "out")
+
+
+def test_frames_of_one_pixel_are_drawn(tmp_path):
+    dots = stills(tmp_path, *([[100 + 10 * i]] for i in range(4)))
+    results = run(settings_of("surveillance-fixed-camera", dots, "data.patch=1"), tmp_path / "out")
+    assert len(results["sentences"]) == 3
+
+
+def test_more_atoms_than_a_place_has_pixels_are_refused_where_they_must_be_orthogonal(tmp_path):
+    dots = stills(tmp_path, *([[100 + 10 * i]] for i in range(4)))
+    with pytest.raises(SettingsError, match="n_atoms = 2: must be at most the 1 features of a place"):
+        run(settings_of("surveillance-fixed-camera", dots, "data.patch=1", "learner=orthogonal"), tmp_path / "out")
+
+
+def test_a_background_without_any_difference_is_said_to_have_none():
+    settings = settings_from_values({"data": {"source": "video"}})
+    rows = [
+        {"strategy": name, "background PSNR, dB": None}
+        for name in (frame_clients.strategy_name(settings), "temporal median", "pooled data")
+    ]
+    said = sentences(rows, settings, (3, 80, 80, 1), 1.0)
+    assert "without difference from the temporal median" in said[0]
+    assert "pooled data without difference" in said[1]
 
 
 def test_a_real_road_is_told_from_its_cars(shared_data):
