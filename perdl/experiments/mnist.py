@@ -30,7 +30,9 @@ from perdl.experiments.federation import Client
 from perdl.experiments.images import Images, deal_digits, deal_mnist
 from perdl.experiments.mnist_figures import draw
 from perdl.experiments.strategies import Learned, changed, learn, main_strategy
+from perdl_client.learners import LEARNERS
 from perdl_client.local_update import relative_error
+from perdl_client.start import check_fit
 from perdl_server.aggregation import AGGREGATIONS
 
 Floats = NDArray[np.floating]
@@ -85,7 +87,7 @@ def run(
     Raises
     ------
     SettingsError
-        If scikit-learn is not there.
+        If scikit-learn is not there, or settings do not fit the images.
     """
     if settings.data.source != "mnist":
         raise SettingsError(f'data.source = "{settings.data.source}": the mnist experiment needs "mnist"')
@@ -97,6 +99,13 @@ def run(
     cases = [(deal_digits(on_digits), on_digits)]
     if with_mnist:
         cases.insert(0, (deal_mnist(settings), settings))
+    for images, own in cases:
+        most = check_fit(own, len(images.test), images.name)
+        if own.evaluation.n_nonzero > most:
+            raise SettingsError(
+                f"evaluation.n_nonzero = {own.evaluation.n_nonzero}: must be at most the {most} atoms for {images.name}"
+            )
+    (folder / "figures").mkdir(parents=True, exist_ok=True)  # before minutes of work
     tables: dict[str, list[dict[str, Any]]] = {}
     curves: dict[str, dict[str, list[float]]] = {}
     for images, own in cases:
@@ -133,13 +142,16 @@ def compare(
     few = changed(settings, coder="top-k", n_nonzero=k, warmup_steps=max(settings.warmup_steps, FEW_WARMUP))
     trainings = {_coder(own): own for own in (settings, few) if own is settings or _coder(own) != _coder(settings)}
     few_atoms = (settings.n_atoms or len(images.test)) <= MANY_ATOMS
+    orthonormal = LEARNERS[settings.learner].orthonormal
     names = [f"client-{i + 1}" for i in range(len(images.clients))]
     errors: list[dict[str, Any]] = []
     by_digit: list[dict[str, Any]] = []
     first: dict[str, Learned] = {}
     for coder, own in trainings.items():
         clients = [Client(name, Y, own.for_client(name)) for name, Y in zip(names, images.clients, strict=True)]
-        aggregations = list(AGGREGATIONS) if own is settings and few_atoms else ["mean", settings.aggregation]
+        aggregations = ["mean", settings.aggregation]
+        if own is settings and few_atoms:
+            aggregations = [name for name in AGGREGATIONS if orthonormal or name != "procrustes"]
         learned = learn(
             clients,
             own,

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.coders import OMP
+from common.errors import SettingsError
 from common.settings import Settings, settings_from_values
 from common.threads import one_blas_thread
 from perdl.experiments.federation import Client, averaged, first_dictionaries, independent, match, perma, pooled
@@ -79,13 +80,21 @@ def learn(
     dict
         By strategy: what it learned, and the seconds it took.
 
+    Raises
+    ------
+    SettingsError
+        If there is a client that uses no atom.
+
     Notes
     -----
     A client that uses fewer atoms than ``n_global`` lowers it for all: that happens where an image may use few atoms.
     """
     data = [client.data for client in clients]
     starts = first_dictionaries(clients, settings.seed)
-    settings = changed(settings, n_global=min(_n_used(clients, starts), _n_global(clients, starts, settings)))
+    n_used = _n_used(clients, starts)
+    if n_used == 0:
+        raise SettingsError("there is a client that uses none of its atoms: lower threshold or min_samples")
+    settings = changed(settings, n_global=min(n_used, _n_global(clients, starts, settings)))
     r, r_g = starts[0].shape[1], cast(int, settings.n_global)
 
     def federated(aggregation: str) -> Learned:

@@ -163,3 +163,23 @@ def test_clients_that_use_few_atoms_lower_what_is_shared(digits):
     n_used = strategies._n_used(clients, first_dictionaries(clients, own.seed))
     assert 0 < n_used < 60
     assert learned["PerMA, mean"][0].n_shared == n_used
+
+
+def test_procrustes_is_left_out_where_the_learner_is_not_orthonormal(tmp_path):
+    pytest.importorskip("sklearn")
+    results = run(settings(learner="gradient", aggregation="mean"), tmp_path, quick=True)
+    names = {row["strategy"] for row in results["tables"]["8x8 digits: error"]}
+    assert {f"PerMA, {name}" for name in AGGREGATIONS} - names == {"PerMA, procrustes"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"evaluation": {"n_nonzero": 31}}, r"evaluation\.n_nonzero = 31: must be at most the 30 atoms for 8x8 digits"),
+        ({"coder": "hard-threshold", "threshold": 1e6}, "there is a client that uses none of its atoms"),
+    ],
+)
+def test_settings_that_do_not_fit_the_images_end_in_one_line(tmp_path, changes, line):
+    pytest.importorskip("sklearn")
+    with pytest.raises(SettingsError, match=line):
+        run(settings(**changes), tmp_path, quick=True)
