@@ -63,6 +63,8 @@ def run_experiment(
     folder = Path(settings.output)
     if full and name != "synthetic":
         raise SettingsError(f"--full: the {name} experiment has no longer version")
+    if settings.clients:
+        raise SettingsError(f"clients.{next(iter(settings.clients))}: all clients of an experiment learn alike")
     module = importlib.import_module(f"perdl.experiments.{name}")
     longer = {"full": True} if full else {}
     found = module.run(settings, folder, quick=quick, progress=progress, **longer)

@@ -15,12 +15,13 @@ import pytest
 from typer.testing import CliRunner
 
 from common.dictionaries import dictionary_distance
-from common.errors import PerdlError
+from common.errors import PerdlError, SettingsError
 from common.settings import settings_from_values
 from common.synthetic import generate
 from perdl.cli import app
 from perdl.experiments import synthetic_runs as runs
 from perdl.experiments.oracle import oracle_global_dictionary
+from perdl.experiments.run import run_experiment
 from perdl.experiments.workers import each
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -175,3 +176,9 @@ def test_a_worker_that_dies_is_an_error_and_no_waiting():
 
 def _hear_interrupts():
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def test_settings_of_single_clients_are_refused(tmp_path):
+    settings = settings_from_values({"clients": {"client-1": {"n_atoms": 5}}, "output": str(tmp_path / "out")})
+    with pytest.raises(SettingsError, match=r"clients\.client-1: all clients of an experiment learn alike"):
+        run_experiment("synthetic", settings, preset="text", quick=True)
