@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import gc
 import logging
 import os
 import shutil
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, ParamSpec, cast
@@ -66,9 +68,11 @@ def _command(function: Callable[P, None]) -> Callable[P, None]:
         except OSError as error:
             _err.print(f"perdl: {error.filename or 'system'}: {error.strerror or error}", markup=False, soft_wrap=True)
             raise typer.Exit(1) from None
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
             saved = _folder is not None and (_folder / "summary.json").exists()
             _err.print(f"perdl: interrupted{f'; what was done is in {_folder}' if saved else ''}", highlight=False)
+            traceback.clear_frames(error.__traceback__)  # what they hold is given back: a pool's semaphores
+            gc.collect()
             _err.file.flush()
             _out.file.flush()
             os._exit(INTERRUPTED)  # clients' threads may be deep in a long computation, and would be waited for

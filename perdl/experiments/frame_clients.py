@@ -13,7 +13,6 @@ import functools
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,6 +23,7 @@ from common.settings import Settings
 from common.threads import one_blas_thread
 from perdl.experiments.federation import Client, averaged, first_dictionaries, independent, perma, pooled
 from perdl.experiments.personalized_pca import personalized_pca
+from perdl.experiments.workers import threads
 from perdl_client.layouts import LAYOUTS
 from perdl_client.learners import LEARNERS
 from perdl_client.start import rms, usage
@@ -109,7 +109,7 @@ def variants(settings: Settings) -> list[Settings]:
 def _strategies(clients: Sequence[Client], settings: Settings) -> Iterator[tuple[str, _Learned]]:
     rounds, workers = settings.rounds, os.cpu_count() or 1
     # One BLAS thread a worker: several for each small product are slower, most of all on a busy machine.
-    with one_blas_thread(), ThreadPoolExecutor(workers) as pool:
+    with one_blas_thread(), threads(workers) as pool:
         starts = list(pool.map(lambda client: first_dictionaries([client], settings.seed)[0], clients))
 
         def federate(own: Settings) -> _Learned:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
@@ -19,6 +18,7 @@ from common.settings import Settings, settings_from_values
 from common.threads import one_blas_thread
 from perdl.experiments.federation import Client, averaged, first_dictionaries, independent, match, perma, pooled
 from perdl.experiments.personalized_pca import personalized_pca
+from perdl.experiments.workers import threads
 from perdl_client.learners import LEARNERS
 from perdl_client.local_update import local_update
 from perdl_client.start import rms, used_atoms
@@ -114,7 +114,7 @@ def learn(
         "personalized PCA": principal,
     }
     k, out = settings.evaluation.n_nonzero, {}
-    with one_blas_thread(), ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
+    with one_blas_thread(), threads(min(2, os.cpu_count() or 1)) as pool:
         for name, result in zip(strategies, pool.map(_timed, strategies.values()), strict=True):
             out[name] = result
             progress(name)

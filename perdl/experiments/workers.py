@@ -5,7 +5,10 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 from threadpoolctl import threadpool_limits
@@ -39,8 +42,11 @@ def each(function: Callable[[A], B], arguments: Iterable[A], workers: int | None
             return [function(a) for a in todo]
     # A forked child would inherit the locks of threads that it does not have.
     context = multiprocessing.get_context("spawn")
-    with context.Pool(workers, _begin) as pool:  # leaving it ends its processes, whatever they are at
-        children = multiprocessing.active_children()
+    before = multiprocessing.active_children()
+    with _deaf():
+        started = context.Pool(workers, threadpool_limits, (1,))
+    with started as pool:  # leaving it ends its processes, whatever they are at
+        children = [child for child in multiprocessing.active_children() if child not in before]
         found = pool.map_async(function, todo, chunksize=1)
         while not found.ready():
             found.wait(0.5)
@@ -49,6 +55,26 @@ def each(function: Callable[[A], B], arguments: Iterable[A], workers: int | None
         return found.get()
 
 
-def _begin() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; it is for the parent to end the others
-    threadpool_limits(1)
+@contextmanager
+def threads(workers: int) -> Iterator[ThreadPoolExecutor]:
+    """Lend threads; on an interrupt or a failure do not wait for what they are at."""
+    pool = ThreadPoolExecutor(workers)
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Start processes that never hear Ctrl-C: it reaches all, and it is for the parent to end the others."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, heard)
