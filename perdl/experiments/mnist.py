@@ -149,7 +149,7 @@ def compare(
     first: dict[str, Learned] = {}
     for coder, own in trainings.items():
         clients = [Client(name, Y, own.for_client(name)) for name, Y in zip(names, images.clients, strict=True)]
-        aggregations = ["mean", settings.aggregation]
+        aggregations: list[str] = ["mean", settings.aggregation]
         if own is settings and few_atoms:
             aggregations = [name for name in AGGREGATIONS if orthonormal or name != "procrustes"]
         learned = learn(

@@ -29,6 +29,7 @@ SAMPLES = (10, 20, 50, 100, 200, 500, 1000)
 SPARSITIES = (0.1, 0.2, 0.3, 0.4, 0.5)
 LARGE = {50: (10, 2000, 100), 100: (20, 4000, 200), 200: (40, 8000, 400)}
 """d: r^g, samples of a client, warm-up steps."""
+QUICK_STEPS = 50
 
 
 def run(
@@ -60,6 +61,9 @@ def run(
         ``tables``: by title, lists of rows; ``sentences``: three.
     """
     _check(settings)
+    if quick:
+        rounds, steps = min(settings.rounds, QUICK_STEPS), min(settings.warmup_steps, QUICK_STEPS)
+        settings = changed(settings, rounds=rounds, warmup_steps=steps)
     began = time.monotonic()
     workers = 1 if quick else None
     figures = folder / "figures"
@@ -102,6 +106,10 @@ def _check(settings: Settings) -> None:
     truth, wrong = settings.synthetic, ""
     if settings.data.source != "synthetic":
         wrong = f'data.source = "{settings.data.source}": must be "synthetic"'
+    elif settings.learner != "orthogonal":
+        wrong = f'learner = "{settings.learner}": must be "orthogonal", which procrustes needs,'
+    elif truth.n_features < 2:
+        wrong = f"synthetic.n_features = {truth.n_features}: must be at least 2"
     elif settings.n_clients < 4:
         wrong = f"n_clients = {settings.n_clients}: must be at least 4, of which three are weak,"
     elif not 0 < truth.n_global == settings.n_global:
@@ -197,6 +205,7 @@ def _large(settings: Settings, sizes: Sequence[int], workers: int | None) -> Tab
                 1,
                 n_clients=4,
                 n_global=r_g,
+                n_atoms=None,
                 n_restarts=1,
                 local_restarts=0,
                 warmup_steps=steps,

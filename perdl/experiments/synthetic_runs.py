@@ -24,7 +24,7 @@ from perdl.experiments.federation import (
 )
 from perdl.experiments.oracle import oracle_global_dictionary
 from perdl.experiments.personalized_pca import personalized_pca
-from perdl_client.data import Identity, truth
+from perdl_client.data import Identity, load_data, truth
 from perdl_client.start import objective
 from perdl_server.matching import suggest_n_global
 
@@ -60,10 +60,7 @@ def draw(settings: Settings) -> tuple[list[ClientTruth], list[Client]]:
     identities = [Identity.of({"partition-id": i}) for i in range(settings.n_clients)]
     known = [truth(identity, settings) for identity in identities]
     truths = [t for t in known if t is not None]
-    clients = [
-        Client(who.name, t.data, settings.for_client(who.name)) for who, t in zip(identities, truths, strict=True)
-    ]
-    return truths, clients
+    return truths, [Client(who.name, load_data(who, settings), settings.for_client(who.name)) for who in identities]
 
 
 def errors(model: Model, truths: list[ClientTruth]) -> tuple[float, float]:

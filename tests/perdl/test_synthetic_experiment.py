@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -15,14 +16,15 @@ import pytest
 from typer.testing import CliRunner
 
 from common.dictionaries import dictionary_distance
-from common.errors import PerdlError, SettingsError
+from common.errors import DataError, PerdlError, SettingsError
 from common.settings import settings_from_values
 from common.synthetic import generate
 from perdl.cli import app
+from perdl.experiments import synthetic
 from perdl.experiments import synthetic_runs as runs
 from perdl.experiments.oracle import oracle_global_dictionary
 from perdl.experiments.run import run_experiment
-from perdl.experiments.workers import each
+from perdl.experiments.workers import each, threads
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -89,6 +91,12 @@ def test_a_folder_with_results_is_not_written_over(quick):
             ["synthetic", "-c", "synthetic.n_global=2"],
             "synthetic.n_global = 2: must be at least 1 and n_global, here 3",
         ),
+        (["synthetic", "-c", "learner=gradient"], 'learner = "gradient": must be "orthogonal"'),
+        (
+            "synthetic -c n_global=1 -c synthetic.n_global=1 -c synthetic.n_local=0 -c synthetic.n_features=1".split(),
+            "synthetic.n_features = 1: must be at least 2",
+        ),
+        (["synthetic", "-c", "threshold=50.0"], "client-1 has 0 usable atoms, fewer than n_global = 3"),
         (["synthetic", "-c", "n_atoms=4"], "n_atoms = 4: must be at least synthetic.n_features = 6"),
     ],
 )
@@ -146,23 +154,64 @@ def test_the_published_preset_starts_nobody_in_a_wrong_basin():
     assert max(run["global"], run["local"]) < 1e-8
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_experiment_ends_at_once_and_leaves_no_worker(tmp_path, number):
-    """The pipe of the output closes only when the last worker is gone."""
+@pytest.mark.parametrize(("number", "seconds"), [(signal.SIGINT, 0.1), (signal.SIGINT, 3), (signal.SIGTERM, 3)])
+def test_an_interrupted_experiment_ends_at_once_and_leaves_no_worker(tmp_path, number, seconds):
+    """Ctrl-C reaches the workers too, also while they begin.
+
+    The pipe of the output closes only when the last worker is gone.
+    """
     command = [sys.executable, "-m", "perdl.cli", "experiment", "synthetic", "--output", str(tmp_path / "out")]
     process = subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=_hear_interrupts
+        command,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=_hear_interrupts,
+        start_new_session=True,
     )
     try:
         assert "every strategy" in process.stdout.readline()
-        time.sleep(3)
-        process.send_signal(number)
+        time.sleep(seconds)
+        if number == signal.SIGINT:
+            os.killpg(process.pid, number)
+        else:
+            process.send_signal(number)
         output, _ = process.communicate(timeout=60)
     finally:
         process.kill()
     assert process.returncode == 130, output
-    assert "interrupted" in output
-    assert "Traceback" not in output
+    assert output == "perdl: interrupted\n"
+
+
+def test_an_interrupt_does_not_wait_for_threads():
+    let_go = threading.Event()
+    jobs = []
+
+    def interrupted():
+        with threads(1) as pool:
+            jobs.extend([pool.submit(let_go.wait, 60), pool.submit(print)])
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    running, waiting = jobs
+    assert not running.done()
+    assert waiting.cancelled()
+    let_go.set()
+
+
+def test_clients_are_drawn_as_a_simulation_draws_them():
+    _, clients = runs.draw(settings_from_values({"n_clients": 2, "dtype": "float32", "data": {"center": True}}))
+    assert all(client.data.dtype == np.float32 for client in clients)
+    assert all(np.abs(client.data.mean(axis=1)).max() < 1e-6 for client in clients)
+    with pytest.raises(DataError, match="too large for float64"):
+        runs.draw(settings_from_values({"synthetic": {"noise": 1e300}}))
+
+
+def test_larger_problems_have_atoms_of_their_own(monkeypatch):
+    monkeypatch.setattr(synthetic, "each", lambda function, jobs, workers: [{"d": job.n_atoms} for job in jobs])
+    assert synthetic._large(settings_from_values({"n_atoms": 6}), [50], 1)[0]["d"] is None
 
 
 def die(number):
