@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
 
@@ -151,6 +152,8 @@ def _video(path: Path) -> Iterator[tuple[Path, Bytes]]:
         raise file_error(path, f"is no video file ({', '.join(VIDEO_SUFFIXES)}) and no folder of frames")
     try:
         import imageio.v3 as imageio
+
+        import_module("imageio_ffmpeg")  # its plugin would look for it only while it reads
     except ImportError:
         raise DataError(
             f"{path}: video files need imageio: pip install 'perdl[video]', or give a folder of frames"

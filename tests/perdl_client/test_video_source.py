@@ -1,5 +1,7 @@
 """Claims of the video reader: folders and files alike, order, labels of masks, and one line on what is wrong."""
 
+import sys
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -105,6 +107,13 @@ def test_a_damaged_video_file_is_refused(tmp_path):
     pytest.importorskip("imageio_ffmpeg", reason="the extra video is not installed")
     (tmp_path / "v.mp4").write_bytes(b"\0" * 1000)
     refused("not a video", read_frames, tmp_path / "v.mp4")
+
+
+@pytest.mark.parametrize("missing", ["imageio.v3", "imageio_ffmpeg"])
+def test_a_video_file_without_the_extra_names_it(tmp_path, monkeypatch, missing):
+    monkeypatch.setitem(sys.modules, missing, None)
+    (tmp_path / "v.mp4").write_bytes(b"\0" * 1000)
+    refused(r"pip install 'perdl\[video\]'", read_frames, tmp_path / "v.mp4")
 
 
 def test_masks_that_do_not_fit_are_refused(tmp_path):
