@@ -237,6 +237,8 @@ def _settings(config: str, override: list[str], output: Path | None, seed: int |
             raise SettingsError(f"{_folder} holds the results of a run: choose another --output, or add --overwrite")
         for name in ("clients", "figures"):
             shutil.rmtree(_folder / name, ignore_errors=True)
+        for name in ("results.json", "tables.md"):
+            (_folder / name).unlink(missing_ok=True)
     return settings
 
 

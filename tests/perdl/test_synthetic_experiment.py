@@ -78,6 +78,14 @@ def test_a_folder_with_results_is_not_written_over(quick):
     assert "holds the results of a run" in again.output
 
 
+def test_overwriting_leaves_no_former_tables_beside_what_failed(tmp_path):
+    for name in ("results.json", "tables.md"):
+        (tmp_path / name).write_text("{}")
+    command = ["experiment", "synthetic", "--quick", "-c", "n_clients=3", "--output", str(tmp_path), "--overwrite"]
+    assert CliRunner().invoke(app, command).exit_code == 2
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
@@ -93,7 +101,13 @@ def test_a_folder_with_results_is_not_written_over(quick):
         ),
         (["synthetic", "-c", "learner=gradient"], 'learner = "gradient": must be "orthogonal"'),
         (
-            "synthetic -c n_global=1 -c synthetic.n_global=1 -c synthetic.n_local=0 -c synthetic.n_features=1".split(),
+            [
+                "synthetic",
+                "-cn_global=1",
+                "-csynthetic.n_global=1",
+                "-csynthetic.n_local=0",
+                "-csynthetic.n_features=1",
+            ],
             "synthetic.n_features = 1: must be at least 2",
         ),
         (["synthetic", "-c", "threshold=50.0"], "client-1 has 0 usable atoms, fewer than n_global = 3"),
