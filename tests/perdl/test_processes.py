@@ -253,10 +253,9 @@ def test_flwr_run_takes_the_same_keys(processes):
         "FLWR_LOCAL_CONTROL_API_PORT": control,
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
     }
-    flwr, superlink = (
-        shutil.which(name, path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-        for name in ("flwr", "flower-superlink")
-    )
+    # Flower starts its own commands by name, so they must be found though the virtual environment is not activated.
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    flwr, superlink = (shutil.which(name, path=environment["PATH"]) for name in ("flwr", "flower-superlink"))
     config = f"n_clients=2 rounds=3 tolerance=0 n_atoms=6 output='{processes.folder / 'out'}'"
     summary = processes.folder / "out" / "summary.json"
     try:
