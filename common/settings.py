@@ -44,7 +44,7 @@ class LearningSettings(_Table):
     warmup_threshold: float = Field(0.8, ge=0, description="threshold of the first warm-up step, in threshold_unit")
     n_restarts: int = Field(10, ge=1, description="random starts, of which the one of least objective is kept")
     local_restarts: int = Field(
-        10, ge=0, description="random starts of the local block when the client's error stalls; 0: never"
+        10, ge=0, description="random starts of the local block when the client's objective stalls; 0: never"
     )
     min_usage: float = Field(
         1e-4, ge=0, lt=1, description="atoms carrying less than this share of the most used one's energy are not sent"
@@ -286,6 +286,14 @@ def settings_from_flat(flat: Mapping[str, Any]) -> Settings:
 
 def settings_from_values(values: Mapping[str, Any]) -> Settings:
     """Validate nested values, such as a parsed TOML file."""
+    return _validated(Settings, values, "")
+
+
+def changed(settings: Settings, **changes: Any) -> Settings:
+    """Return settings with other values, validated; tables are merged."""
+    values = settings.model_dump(exclude_unset=True)
+    for key, value in changes.items():
+        values[key] = {**values.get(key, {}), **value} if isinstance(value, dict) else value
     return _validated(Settings, values, "")
 
 

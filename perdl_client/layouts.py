@@ -82,15 +82,14 @@ def blocks(frame: Floats, patch: int) -> Floats:
     (h/patch * w/patch * c, patch * patch) array
         Rows go over a block's pixels and then channels, columns over blocks, all row by row.
     """
-    height, width, c = _grid(frame.shape, patch)
-    cut = frame.reshape(patch, height, patch, width, c)
-    return cut.transpose(1, 3, 4, 0, 2).reshape(height * width * c, patch * patch)
+    height, width, _ = _grid(frame.shape, patch)
+    return _tiles(frame, height, width)
 
 
 def from_blocks(Y: Floats, shape: Shape, patch: int) -> Floats:
     """Return the frame of :func:`blocks`; parameters as for :func:`from_thumbnails`."""
-    height, width, c = _grid(shape, patch)
-    return Y.reshape(height, width, c, patch, patch).transpose(3, 0, 4, 1, 2).reshape(shape)
+    height, width, _ = _grid(shape, patch)
+    return _from_tiles(Y, shape, height, width)
 
 
 def places(frame: Floats, patch: int) -> Floats:
@@ -107,15 +106,14 @@ def places(frame: Floats, patch: int) -> Floats:
     (patch * patch * c, h/patch * w/patch) array
         Rows go over a block's pixels and then channels, columns over places, all row by row.
     """
-    rows, columns, c = _grid(frame.shape, patch)
-    cut = frame.reshape(rows, patch, columns, patch, c)
-    return cut.transpose(1, 3, 4, 0, 2).reshape(patch * patch * c, rows * columns)
+    _grid(frame.shape, patch)
+    return _tiles(frame, patch, patch)
 
 
 def from_places(Y: Floats, shape: Shape, patch: int) -> Floats:
     """Return the frame of :func:`places`; parameters as for :func:`from_thumbnails`."""
-    rows, columns, c = _grid(shape, patch)
-    return Y.reshape(patch, patch, c, rows, columns).transpose(3, 0, 4, 1, 2).reshape(shape)
+    _grid(shape, patch)
+    return _from_tiles(Y, shape, patch, patch)
 
 
 @dataclass(frozen=True)
@@ -165,6 +163,18 @@ def crop(frames: NDArray[Number], patch: int, what: str = "frames") -> NDArray[N
             f"most {min(h, w)}"
         )
     return frames[:, : h - h % patch, : w - w % patch]
+
+
+def _tiles(frame: Floats, height: int, width: int) -> Floats:
+    """A column for each contiguous block of ``height`` x ``width`` pixels."""
+    h, w, c = frame.shape
+    cut = frame.reshape(h // height, height, w // width, width, c)
+    return cut.transpose(1, 3, 4, 0, 2).reshape(height * width * c, -1)
+
+
+def _from_tiles(Y: Floats, shape: Shape, height: int, width: int) -> Floats:
+    h, w, c = shape
+    return Y.reshape(height, width, c, h // height, w // width).transpose(3, 0, 4, 1, 2).reshape(shape)
 
 
 def _grid(shape: tuple[int, ...], patch: int) -> Shape:

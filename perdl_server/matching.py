@@ -141,9 +141,7 @@ def suggest_n_global(
 
 
 @functools.lru_cache
-def unrelated_edges(
-    d: int, sizes: tuple[int, ...], method: str = "chain", n_draws: int = 5, n_layers: int = 10
-) -> Floats:
+def unrelated_edges(d: int, sizes: tuple[int, ...], method: str = "chain", n_layers: int = 10) -> Floats:
     """Mean edge of the best path through random atoms, once 0, 1, 2, ... atoms of every client are taken away.
 
     As long as they fit (``r_i <= d``) atoms are drawn orthonormal, and what is left of them lies in what is left of the
@@ -156,12 +154,12 @@ def unrelated_edges(
     sizes : tuple of int
         Atoms of each client.
     method : {"chain", "star"}
-    n_draws, n_layers : int
+    n_layers : int
         A few layers tell, however many clients there are.
 
     Returns
     -------
-    (min(sizes),) array
+    (min(sizes),) array, read-only
         All zeros for a single client.
     """
     r = min(sizes)
@@ -175,11 +173,14 @@ def unrelated_edges(
     for k in left:
         gone = r - int(k)
         layers = [size - gone for size in sizes[:n_layers]]
+        n_draws = max(1, min(5, 200 // int(k)))  # of many atoms the best path always costs the same
         draws = [[_random_atoms(rng, d - gone if fit else d, m, fit) for m in layers] for _ in range(n_draws)]
         lengths = [METHODS[method](draw, 1)[1][0] for draw in draws]
         edges.append(np.mean(lengths) / (len(layers) - 1))
     out = np.interp(np.arange(r, 0, -1), left, edges)
-    return np.where(out > 1e-6, out, 0.0)
+    out = np.where(out > 1e-6, out, 0.0)
+    out.setflags(write=False)  # the cache lends the same array to all
+    return out
 
 
 def _random_atoms(rng: np.random.Generator, d: int, m: int, orthonormal: bool) -> Floats:

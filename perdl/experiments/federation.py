@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from common.coders import Coder
 from common.settings import LearningSettings, Settings
 from perdl_client.learners import LEARNERS
 from perdl_client.local_update import retract
@@ -39,6 +40,11 @@ class Client:
     name: str
     data: Floats
     learning: LearningSettings
+
+    @property
+    def coder(self) -> Coder:
+        """What finds its codes."""
+        return self.learning.make_coder(rms(self.data))
 
 
 @dataclass(frozen=True)
@@ -118,20 +124,23 @@ def match(clients: Sequence[Client], starts: Sequence[Floats], settings: Setting
     local_dictionaries : list of (d, r_i - r_g) arrays
         All other atoms of each client, used or not.
     """
-    used, energies = [], []
-    for client, D in zip(clients, starts, strict=True):
-        X = client.learning.make_coder(rms(client.data))(client.data, D)
-        used.append(used_atoms(X, client.learning.min_usage, client.learning.min_samples))
-        energies.append(usage(X)[used[-1]])
-    dictionaries = [D[:, kept] for D, kept in zip(starts, used, strict=True)]
+    kept, energies = zip(*(used(client, D) for client, D in zip(clients, starts, strict=True)), strict=True)
+    dictionaries = [D[:, mine] for D, mine in zip(starts, kept, strict=True)]
     names = [client.name for client in clients]
     n_global = settings.n_global
     if n_global == "auto":
         n_global, _ = suggest_n_global(dictionaries, names, settings.matching)
     matching = global_matching(dictionaries, n_global, names, settings.matching)
     _, D_g = first_average(dictionaries, energies, matching, settings.aggregation, settings.trim)
-    rest = [np.delete(D, kept[index], axis=1) for D, kept, index in zip(starts, used, matching.indices, strict=True)]
+    rest = [np.delete(D, mine[index], axis=1) for D, mine, index in zip(starts, kept, matching.indices, strict=True)]
     return D_g, rest
+
+
+def used(client: Client, D: Floats) -> tuple[NDArray[np.intp], Floats]:
+    """Return the atoms that a client would send, (m,), and their energies, (m,)."""
+    X = client.coder(client.data, D)
+    kept = used_atoms(X, client.learning.min_usage, client.learning.min_samples)
+    return kept, usage(X)[kept]
 
 
 def independent(
@@ -173,8 +182,8 @@ def averaged(
 
 
 def _step(client: Client, D: Floats) -> Floats:
-    learning, Y = client.learning, client.data
-    return LEARNERS[learning.learner].step(Y, D, learning.make_coder(rms(Y)), learning.step_size).dictionary
+    learning = client.learning
+    return LEARNERS[learning.learner].step(client.data, D, client.coder, learning.step_size).dictionary
 
 
 def _unit(D: Floats) -> Floats:

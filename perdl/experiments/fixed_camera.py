@@ -26,11 +26,11 @@ from numpy.typing import NDArray
 from common.settings import LearningSettings, Settings
 from common.threads import one_blas_thread
 from perdl.experiments.federation import Client, averaged, independent, perma
-from perdl.experiments.frame_clients import Separation, strategy_name, variants
+from perdl.experiments.frame_clients import Separation, most_used_first, strategy_name, variants
 from perdl.experiments.personalized_pca import personalized_pca
 from perdl_client.layouts import from_places, places
 from perdl_client.learners import LEARNERS
-from perdl_client.start import check_fit, rms, usage, warm_up
+from perdl_client.start import check_fit, rms, warm_up
 
 Floats = NDArray[np.floating]
 Bytes = NDArray[np.uint8]
@@ -62,7 +62,7 @@ def separations(
     P = np.stack([places(frame.astype(settings.dtype) / 255, patch) for frame in frames])
     n, d, m = P.shape
     check_fit(settings, d, "a place")
-    windows = [slice(i, min(i + settings.data.window, n)) for i in range(0, n, settings.data.window)]
+    windows = windows_of(n, settings.data.window)
     found: dict[str, Floats] = {}
     with one_blas_thread():
         for b in range(m):
@@ -72,6 +72,11 @@ def separations(
                 found.setdefault(name, np.zeros((len(atoms), d, m), dtype=P.dtype))[:, :, b] = atoms
     for name, background in found.items():
         yield name, separate(P, background, windows, shape, patch)
+
+
+def windows_of(n: int, window: int) -> list[slice]:
+    """Return each client's frames of ``n``: ``window`` in a row, the last client what is left."""
+    return [slice(i, min(i + window, n)) for i in range(0, n, window)]
 
 
 def separate(
@@ -153,16 +158,16 @@ def _at_one_place(samples: Sequence[Floats], settings: Settings) -> Backgrounds:
         D = [np.hstack([model.global_dictionary, D_l]) for D_l in model.local_dictionaries]
         out[strategy_name(variant)] = [_shared_atom(clients, D)]
     alone = independent(clients, starts, rounds)
-    own = {c.name: _shared_atom([c], [_most_used_first(D, [c])]) for c, D in zip(clients, alone, strict=True)}
+    own = {c.name: _shared_atom([c], [most_used_first(D, [c])]) for c, D in zip(clients, alone, strict=True)}
     out["independent clients"] = [
         own.get(f"client-{i + 1}", np.zeros(len(Y), dtype=Y.dtype)) for i, Y in enumerate(samples)
     ]
     everything = Client("pooled", np.hstack([client.data for client in clients]), learning)
     D_pooled = independent([everything], [sample_start(everything.data, learning)], rounds)[0]
-    out["pooled data"] = [_shared_atom([everything], [_most_used_first(D_pooled, [everything])])]
+    out["pooled data"] = [_shared_atom([everything], [most_used_first(D_pooled, [everything])])]
     r = min(start.shape[1] for start in starts)
     D_mean = averaged(clients, [start[:, :r] for start in starts], rounds)
-    out["averaged without matching"] = [_shared_atom(clients, [_most_used_first(D_mean, clients)] * len(clients))]
+    out["averaged without matching"] = [_shared_atom(clients, [most_used_first(D_mean, clients)] * len(clients))]
     pca = personalized_pca([c.data for c in clients], 1, min(1, len(clients[0].data) - 1), rounds, 1.0)
     codes = np.concatenate([(pca.global_components.T @ c.data)[0] for c in clients])
     out["personalized PCA"] = [pca.global_components[:, 0] * np.median(codes)]
@@ -172,14 +177,9 @@ def _at_one_place(samples: Sequence[Floats], settings: Settings) -> Backgrounds:
 def _shared_atom(clients: Sequence[Client], dictionaries: Sequence[Floats]) -> Floats:
     """Return the first atom, which is everybody's, at its brightness."""
     atom = dictionaries[0][:, 0]
-    codes = [c.learning.make_coder(rms(c.data))(c.data, D)[0] for c, D in zip(clients, dictionaries, strict=True)]
+    codes = [c.coder(c.data, D)[0] for c, D in zip(clients, dictionaries, strict=True)]
     used = np.concatenate(codes)
     used = used[used != 0]
     if not used.size:  # no sample is nearest to this atom
         used = np.concatenate([atom @ client.data for client in clients]) / (atom @ atom)
     return np.asarray(atom * np.median(used), dtype=atom.dtype)
-
-
-def _most_used_first(D: Floats, clients: Sequence[Client]) -> Floats:
-    energies = sum(usage(c.learning.make_coder(rms(c.data))(c.data, D)) for c in clients)
-    return D[:, np.argsort(-np.asarray(energies), kind="stable")]

@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from common.coders import Coder
 from common.settings import Settings
 from common.threads import one_blas_thread
 from perdl.experiments.federation import Client, averaged, first_dictionaries, independent, perma, pooled
@@ -26,7 +25,7 @@ from perdl.experiments.personalized_pca import personalized_pca
 from perdl.experiments.workers import threads
 from perdl_client.layouts import LAYOUTS
 from perdl_client.learners import LEARNERS
-from perdl_client.start import rms, usage
+from perdl_client.start import usage
 
 Floats = NDArray[np.floating]
 Bytes = NDArray[np.uint8]
@@ -53,11 +52,11 @@ class Separation:
 
 @dataclass(frozen=True)
 class _Learned:
-    """``dictionaries[i]`` is client i's, shared atoms first; one is everybody's. Without a coder codes are dense."""
+    """``dictionaries[i]`` is client i's, shared atoms first; one is everybody's. Codes of some are dense."""
 
     dictionaries: Sequence[Floats]
     n_shared: int
-    coder: Callable[[Client], Coder] | None
+    dense: bool = False
     seconds: float = 0.0
 
 
@@ -86,7 +85,7 @@ def separations(
         shared, own = (np.empty(frames.shape, dtype=np.float32) for _ in range(2))
         for i, client in enumerate(clients):
             D = learned.dictionaries[i % len(learned.dictionaries)]
-            X = learned.coder(client)(client.data, D) if learned.coder else D.T @ client.data
+            X = D.T @ client.data if learned.dense else client.coder(client.data, D)
             g = learned.n_shared
             shared[i] = 255 * layout.to_frame(D[:, :g] @ X[:g], shape, patch)
             own[i] = 255 * layout.to_frame(D[:, g:] @ X[g:], shape, patch)
@@ -115,7 +114,7 @@ def _strategies(clients: Sequence[Client], settings: Settings) -> Iterator[tuple
         def federate(own: Settings) -> _Learned:
             model = perma(clients, starts, own)
             D = [np.hstack([model.global_dictionary, D_l]) for D_l in model.local_dictionaries]
-            return _Learned(D, model.global_dictionary.shape[1], _coder)
+            return _Learned(D, model.global_dictionary.shape[1])
 
         first, *more = variants(settings)
         learned = _timed(lambda: federate(first))
@@ -124,15 +123,15 @@ def _strategies(clients: Sequence[Client], settings: Settings) -> Iterator[tuple
 
         def alone() -> _Learned:
             found = independent(clients, starts, rounds)
-            return _Learned([_most_used_first(D, [c]) for c, D in zip(clients, found, strict=True)], r_g, _coder)
+            return _Learned([most_used_first(D, [c]) for c, D in zip(clients, found, strict=True)], r_g)
 
         def one_for_all(D: Floats) -> _Learned:
-            return _Learned([_most_used_first(D, clients)], r_g, _coder)
+            return _Learned([most_used_first(D, clients)], r_g)
 
         def dense() -> _Learned:
             n_local = max(0, min(settings.n_nonzero, len(clients[0].data) - r_g))
             pca = personalized_pca([client.data for client in clients], r_g, n_local, rounds, 1.0)
-            return _Learned([np.hstack([pca.global_components, V]) for V in pca.local_components], r_g, None)
+            return _Learned([np.hstack([pca.global_components, V]) for V in pca.local_components], r_g, dense=True)
 
         more.append(settings.model_copy(update={"matching": "chain" if settings.matching == "star" else "star"}))
         jobs: dict[str, Callable[[], _Learned]] = {
@@ -152,10 +151,7 @@ def _timed(job: Callable[[], _Learned]) -> _Learned:
     return replace(job(), seconds=time.thread_time() - began)
 
 
-def _coder(client: Client) -> Coder:
-    return client.learning.make_coder(rms(client.data))
-
-
-def _most_used_first(D: Floats, clients: Sequence[Client]) -> Floats:
-    energies = sum(usage(_coder(client)(client.data, D)) for client in clients)
+def most_used_first(D: Floats, clients: Sequence[Client]) -> Floats:
+    """Return a dictionary's atoms by the energy that clients' codes give them."""
+    energies = sum(usage(client.coder(client.data, D)) for client in clients)
     return D[:, np.argsort(-np.asarray(energies), kind="stable")]

@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 
 from common.coders import omp
 from common.errors import SettingsError
-from common.settings import Settings
+from common.settings import Settings, changed
 from perdl.experiments.error_path import error_path
 from perdl.experiments.federation import Client
 from perdl.experiments.images import Images, deal_digits, deal_mnist
 from perdl.experiments.mnist_figures import draw
-from perdl.experiments.strategies import Learned, changed, learn, main_strategy
+from perdl.experiments.strategies import Learned, learn, main_strategy
 from perdl_client.learners import LEARNERS
 from perdl_client.local_update import relative_error
 from perdl_client.start import check_fit

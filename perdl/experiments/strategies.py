@@ -7,21 +7,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from common.coders import OMP
 from common.errors import SettingsError
-from common.settings import Settings, settings_from_values
+from common.settings import Settings, changed
 from common.threads import one_blas_thread
-from perdl.experiments.federation import Client, averaged, first_dictionaries, independent, match, perma, pooled
+from perdl.experiments.federation import Client, averaged, first_dictionaries, independent, match, perma, pooled, used
 from perdl.experiments.personalized_pca import personalized_pca
 from perdl.experiments.workers import threads
 from perdl_client.learners import LEARNERS
 from perdl_client.local_update import local_update
-from perdl_client.start import rms, used_atoms
 
 Floats = NDArray[np.floating]
 Progress = Callable[[str], object]
@@ -91,7 +90,7 @@ def learn(
     """
     data = [client.data for client in clients]
     starts = first_dictionaries(clients, settings.seed)
-    n_used = _n_used(clients, starts)
+    n_used = min(len(used(client, D)[0]) for client, D in zip(clients, starts, strict=True))
     if n_used == 0:
         raise SettingsError("there is a client that uses none of its atoms: lower threshold or min_samples")
     settings = changed(settings, n_global=min(n_used, _n_global(clients, starts, settings)))
@@ -153,14 +152,6 @@ def finish(data: Sequence[Floats], learned: Learned, k: int, rounds: int) -> Lea
     return _learned(D_g, local)
 
 
-def changed(settings: Settings, **changes: Any) -> Settings:
-    """Return settings with some of them changed, validated; tables are merged."""
-    values = settings.model_dump(exclude_unset=True)
-    for key, value in changes.items():
-        values[key] = {**values.get(key, {}), **value} if isinstance(value, dict) else value
-    return settings_from_values(values)
-
-
 def _learned(D_g: Floats, local: Sequence[Floats]) -> Learned:
     return Learned([np.hstack([D_g, D_l]) for D_l in local], D_g.shape[1])
 
@@ -169,13 +160,6 @@ def _n_global(clients: Sequence[Client], starts: Sequence[Floats], settings: Set
     if isinstance(settings.n_global, int):
         return settings.n_global
     return int(match(clients, starts, settings)[0].shape[1])
-
-
-def _n_used(clients: Sequence[Client], starts: Sequence[Floats]) -> int:
-    """The fewest atoms that any client uses."""
-    codes = [c.learning.make_coder(rms(c.data))(c.data, D) for c, D in zip(clients, starts, strict=True)]
-    used = [used_atoms(X, c.learning.min_usage, c.learning.min_samples) for c, X in zip(clients, codes, strict=True)]
-    return min(map(len, used))
 
 
 def _timed(job: Callable[[], Learned]) -> tuple[Learned, float]:

@@ -197,9 +197,9 @@ def _baselines(frames: Bytes, median: Floats, settings: Settings) -> Iterator[tu
     difference = frames - median
     yield MEDIAN, Separation(np.broadcast_to(median, frames.shape), difference, median[None])
     if settings.data.layout == "fixed-camera":
-        patch, window, n = settings.data.patch, settings.data.window, len(frames)
+        patch = settings.data.patch
         P = np.stack([places(frame.astype(np.float32) / 255, patch) for frame in frames])
-        windows = [slice(i, min(i + window, n)) for i in range(0, n, window)]
+        windows = fixed_camera.windows_of(len(frames), settings.data.window)
         background = places(median / 255, patch)[None]
         yield MEDIAN_GATED, fixed_camera.separate(P, background, windows, frames.shape[1:], patch)
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from common.errors import SettingsError
-from common.settings import Settings
+from common.settings import Settings, changed
 from perdl.experiments import synthetic_runs as runs
 from perdl.experiments.synthetic_figures import draw_crowd, draw_phase, draw_recovery, draw_weak
-from perdl.experiments.synthetic_runs import EXACT, changed
+from perdl.experiments.synthetic_runs import EXACT
 from perdl.experiments.workers import each
 
 Table = list[dict[str, Any]]

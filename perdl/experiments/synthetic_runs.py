@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from common.dictionaries import dictionary_distance, match_atoms
 from common.errors import PerdlError
-from common.settings import Settings, settings_from_values
+from common.settings import Settings, changed
 from common.synthetic import ClientTruth
 from perdl.experiments.federation import (
     Client,
@@ -45,14 +44,6 @@ CURES: dict[str, dict[str, Any]] = {
     "restart, star around the medoid": {"local_restarts": 10, "matching": "star"},
 }
 """Ways out for clients that begin in a wrong basin, each against the same starts."""
-
-
-def changed(settings: Settings, **changes: Any) -> Settings:
-    """Return settings with other values; tables are merged."""
-    values = settings.model_dump(exclude_none=True)
-    for key, value in changes.items():
-        values[key] = {**values[key], **value} if isinstance(value, Mapping) else value
-    return settings_from_values(values)
 
 
 def draw(settings: Settings) -> tuple[list[ClientTruth], list[Client]]:

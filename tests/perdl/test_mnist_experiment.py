@@ -11,9 +11,8 @@ import pytest
 from common.coders import omp
 from common.errors import SettingsError
 from common.settings import settings_from_values
-from perdl.experiments import strategies
 from perdl.experiments.error_path import error_path
-from perdl.experiments.federation import Client, first_dictionaries, perma
+from perdl.experiments.federation import Client, first_dictionaries, perma, used
 from perdl.experiments.images import deal_digits, deal_mnist
 from perdl.experiments.mnist import run
 from perdl.experiments.strategies import Learned, finish, learn
@@ -160,7 +159,7 @@ def test_clients_that_use_few_atoms_lower_what_is_shared(digits):
     own = settings(n_atoms=60, n_global=60, n_nonzero=1, rounds=1)
     clients = [Client(f"client-{i + 1}", Y, own.for_client(f"client-{i + 1}")) for i, Y in enumerate(digits.clients)]
     learned = learn(clients, own, ["mean", "procrustes"], 1, lambda text: None)
-    n_used = strategies._n_used(clients, first_dictionaries(clients, own.seed))
+    n_used = min(len(used(c, D)[0]) for c, D in zip(clients, first_dictionaries(clients, own.seed), strict=True))
     assert 0 < n_used < 60
     assert learned["PerMA, mean"][0].n_shared == n_used
 
