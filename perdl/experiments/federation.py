@@ -129,8 +129,8 @@ def match(clients: Sequence[Client], starts: Sequence[Floats], settings: Setting
     names = [client.name for client in clients]
     n_global = settings.n_global
     if n_global == "auto":
-        n_global, _ = suggest_n_global(dictionaries, names, settings.matching)
-    matching = global_matching(dictionaries, n_global, names, settings.matching)
+        n_global, _ = suggest_n_global(dictionaries, names, settings.matching_method)
+    matching = global_matching(dictionaries, n_global, names, settings.matching_method)
     _, D_g = first_average(dictionaries, energies, matching, settings.aggregation, settings.trim)
     rest = [np.delete(D, mine[index], axis=1) for D, mine, index in zip(starts, kept, matching.indices, strict=True)]
     return D_g, rest
