@@ -215,7 +215,7 @@ class Settings(LearningSettings):
 
     @property
     def matching_method(self) -> Literal["chain", "star"]:
-        """What ``matching`` comes to: an aggregation that bears hostile clients is of no use behind a chain they cut."""
+        """What ``matching`` comes to: to bear hostile clients is of no use behind a chain that they cut."""
         if self.matching != "auto":
             return self.matching
         return "star" if self.aggregation in _ROBUST_AGGREGATIONS else "chain"

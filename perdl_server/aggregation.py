@@ -146,8 +146,8 @@ AGGREGATIONS: dict[str, Aggregation] = {
 def combiner(name: str, trim: float = 0.3) -> Combine:
     """Return what a round does with the clients' contributions: turn their signs to D^g's, then ``combine``.
 
-    Honest clients send atoms that are turned so already, and the result has the same bits. A stretched atom D^g_i P^gg_i
-    has no sign of its own: it is taken as it comes.
+    Honest clients send atoms that are turned so already, and the result has the same bits. A stretched atom D^g_i
+    P^gg_i has no sign of its own: it is taken as it comes.
     """
     combine = _combine(name, trim)
     if AGGREGATIONS[name].contribution == "stretched":

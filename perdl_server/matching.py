@@ -255,7 +255,7 @@ METHODS: dict[str, Callable[[Sequence[Floats], int], tuple[Ints, Floats, int]]] 
     "chain": _shortest_paths,
     "star": star_paths,
 }
-"""From dictionaries and a number of paths to ``indices`` (N, n_paths), ``lengths`` (n_paths,), and whose signs count."""
+"""From dictionaries and a number of paths to ``indices`` (N, n_paths), ``lengths`` (n_paths,) and whose signs count."""
 
 
 def _check(dictionaries: Sequence[Floats], n_global: int, names: Sequence[str] | None) -> None:

@@ -115,12 +115,10 @@ def warnings(report: Mapping[str, Any], clients: Mapping[str, Mapping[str, Any]]
         )
     strange = report.get("misfits", [])
     if strange:
-        cure = "look at their data, or leave them out" + (
-            "" if settings.aggregation in ("trimmed", "geometric-median") else "; aggregation = trimmed bears a minority"
-        )
+        robust = settings.matching_method == "star" and settings.aggregation in ("trimmed", "geometric-median")
         found.append(
-            f"the matched atoms of {', '.join(strange)} were no nearer to the other clients' than unrelated atoms would "
-            f"be: {cure}"
+            f"the matched atoms of {', '.join(strange)} were no nearer to the other clients' than unrelated atoms: "
+            f"look at their data, or leave them out{'' if robust else '; aggregation = trimmed bears a minority'}"
         )
     if settings.n_global == "auto" and report["n_global"] == 0:
         lengths = np.asarray(report["path_lengths"]) / max(len(clients) - 1, 1)

@@ -7,8 +7,8 @@ Every atom of a *centre* client is paired with one atom of each other client. Sh
 A client offers its ``n_paths`` atoms of smallest :math:`\ell_j`, and the centre is the client whose offer costs least
 once it is paired, atom by atom, with every other client's: one that offers the same shared atom several times is near
 to all, but finds it once in each. A client whose start is wrong, that has no samples of an atom, or that lies, spoils
-its own edges only, and fewer than half of a client's others may. On a chain two paths that pass through such a client may
-change places there, and every later client is then matched to the wrong atom.
+its own edges only, and of the others of each client fewer than half may. On a chain two paths that pass through such a
+client may change places there, and every later client is then matched to the wrong atom.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def star_paths(dictionaries: Sequence[Floats], n_paths: int) -> tuple[Ints, Floa
 
     Notes
     -----
-    ``N (N - 1) / 2`` matrix products to find who may be the centre, ``N - 1`` assignments to pair each of those that may:
-    where dictionaries are what they should be, one. A paired atom is never nearer than the nearest one, so whoever offers
+    ``N (N - 1) / 2`` matrix products to find who may be the centre, ``N - 1`` assignments to pair each of those that
+    may: one client where shared atoms stand out. A paired atom is never nearer than the nearest one, so whoever offers
     no less by the nearest ones than another paired is not looked at.
     """
     nearest = _nearest(dictionaries)
