@@ -46,7 +46,7 @@ def attacked(job: tuple[Settings, Sequence[tuple[str, str, str, int]]]) -> list[
 
 
 def absent(settings: Settings) -> dict[str, list[tuple[float, float, int]]]:
-    """By aggregation, with all present and with 30 % absent: final distance, its spread over the last rounds, rounds."""
+    """By aggregation, with all and with 30 % absent: distance over the last rounds, mean and largest, and rounds."""
     truths, clients = draw(settings)
     starts = first_dictionaries(clients, settings.seed)
     shared, out = truths[0].global_dictionary, {}

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from common.dictionaries import atom_distances
 from common.streams import stream
 from perdl.experiments.federation import Wire
 
@@ -67,8 +68,24 @@ def _copy(lies: Lies, own: Floats, honest: Floats) -> Floats:
     return np.roll(honest[0], 1, axis=1)
 
 
+def _most_shared_first(honest: Floats) -> Floats:
+    """Return the atoms of the first honest client, by how near the others have them."""
+    distance = np.sum([atom_distances(honest[0], D).min(axis=1) for D in honest], axis=0)
+    return np.asarray(honest[0][:, np.argsort(distance, kind="stable")])
+
+
 def _duplicates(lies: Lies, own: Floats, honest: Floats) -> Floats:
-    return np.repeat(honest[0][:, :1], own.shape[1], axis=1)
+    return np.repeat(_most_shared_first(honest)[:, :1], own.shape[1], axis=1)
+
+
+def _turned(lies: Lies, own: Floats, honest: Floats) -> Floats:
+    """Two atoms each turned by 45 degrees in their plane: as near to the one as to the other."""
+    D = _most_shared_first(honest)
+    r = D.shape[1] // 2 * 2
+    a, b = D[:, 0:r:2], D[:, 1:r:2]
+    out = D.copy()
+    out[:, 0:r:2], out[:, 1:r:2] = (a + b) / np.sqrt(2), (a - b) / np.sqrt(2)
+    return out
 
 
 ATTACKS: dict[str, Liar] = {
@@ -83,6 +100,7 @@ ATTACKS: dict[str, Liar] = {
     "stuck": lambda lies, own, honest: lies.first,
     "copy, permuted": _copy,
     "one atom many times": _duplicates,
+    "turned by 45 degrees": _turned,
 }
 """What each hostile client sends, in its first dictionary and in every round."""
 
