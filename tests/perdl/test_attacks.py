@@ -44,9 +44,7 @@ class WireGrid(InProcessGrid):
             w = np.stack([p.arrays.get("energies", np.ones(A.shape[2])) for p in payloads])
             A, w = self.wire.updates(payloads[0].scalars["round"], who, A, w)
             weighted = "energies" in payloads[0].arrays
-            changes = [
-                {"contribution": a} | ({"energies": e} if weighted else {}) for a, e in zip(A, w, strict=True)
-            ]
+            changes = [{"contribution": a} | ({"energies": e} if weighted else {}) for a, e in zip(A, w, strict=True)]
         else:
             return ids
         for answer, payload, change in zip(there, payloads, changes, strict=True):
