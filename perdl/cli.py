@@ -109,6 +109,9 @@ def simulate(
 def server(
     config: ConfigArgument = "processes",
     address: Annotated[str, typer.Option(help="HOST:PORT on loopback for the clients")] = "127.0.0.1:8000",
+    resume: Annotated[
+        Path | None, typer.Option(help="go on with the run that was left unfinished in this folder")
+    ] = None,
     override: OverrideOption = [],  # noqa: B006
     output: OutputOption = None,
     seed: SeedOption = None,
@@ -117,16 +120,21 @@ def server(
 ) -> None:
     """Wait for real clients, run one federation with them, write its results, end."""
     from perdl.progress import progress
-    from perdl.run import serve
+    from perdl.run import resumed_settings, serve
 
-    settings = _settings(config, override, output, seed, overwrite)
+    if resume is None:
+        settings = _settings(config, override, output, seed, overwrite)
+    else:
+        settings = resumed_settings(resume, override)
+        global _folder
+        _folder = resume
     _interrupt_on_sigterm()
 
     def ready() -> None:
         _line(f"server on {address}, waiting for {settings.n_clients} clients")
 
     with progress(Path(settings.output), settings.rounds, _out):
-        summary = serve(settings, address, ready)
+        summary = serve(settings, address, ready, resume=resume is not None)
     print_summary(_out, summary, Path(settings.output))
 
 

@@ -26,7 +26,7 @@ from flwr.proto.control_pb2 import ListRunsRequest, ListRunsResponse
 from common.errors import FederationError, SettingsError
 from perdl import __version__
 from perdl_client.stock import Scalar, flower_command, flower_environment, toml_value
-from perdl_server.results import SERVED
+from perdl_server.results import NEW, RESUMED, SERVED
 
 START_LIMIT = 60.0  # seconds; two are usual
 STOP_LIMIT = 5.0  # seconds, once for the SuperLink and once for what it started
@@ -48,7 +48,7 @@ flower_superlink()
 
 
 @contextmanager
-def superlink(address: str, home: Path, *, log: Path) -> Iterator[None]:
+def superlink(address: str, home: Path, *, log: Path, resumed: bool = False) -> Iterator[None]:
     """A SuperLink that is healthy on entry; on exit it and all that it started are gone.
 
     Parameters
@@ -59,6 +59,8 @@ def superlink(address: str, home: Path, *, log: Path) -> Iterator[None]:
         ``FLWR_HOME``: Flower's own files. One per run keeps runs apart.
     log : Path
         What the SuperLink and the ServerApp print is added here.
+    resumed : bool
+        Whether its ServerApp goes on with a run.
 
     Raises
     ------
@@ -73,7 +75,7 @@ def superlink(address: str, home: Path, *, log: Path) -> Iterator[None]:
     with log.open("ab") as output:
         process = subprocess.Popen(
             [*command, "--disable-runtime-dependency-installation"],
-            env=_environment(home),
+            env=_environment(home) | {SERVED: RESUMED if resumed else NEW},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -170,7 +172,7 @@ def _control(address: str, call: str, request: bytes) -> bytes:
 
 
 def _environment(home: Path) -> dict[str, str]:
-    environment = flower_environment() | {"FLWR_HOME": str(home.resolve()), SERVED: "1"}
+    environment = flower_environment() | {"FLWR_HOME": str(home.resolve())}
     spared = [environment.get("NO_PROXY") or environment.get("no_proxy") or "", "127.0.0.1", "localhost", "::1"]
     return environment | dict.fromkeys(("NO_PROXY", "no_proxy"), ",".join(filter(None, spared)))
 

@@ -90,6 +90,7 @@ def run_client(
     FederationError
         If the server is not there for ``max_wait`` seconds, or its run ended before its time.
     """
+    from common.locks import locked
     from perdl_client.app import app
     from perdl_client.node import run_node
 
@@ -101,7 +102,18 @@ def run_client(
         reasons.append(str(unpack(message.content).scalars.get("reason", "")))
         return True
 
-    run_node(server, app, told, stop=stop, is_last=is_last, max_wait=max_wait, on_event=on_event)
+    folder = Path(str(told["folder"]))
+    with locked(folder, "client"):
+        run_node(
+            server,
+            app,
+            told,
+            stop=stop,
+            is_last=is_last,
+            max_wait=max_wait,
+            on_event=on_event,
+            memory=folder / "node",
+        )
     if any(reasons):
         raise FederationError(f"the run ended before its time: {reasons[-1]}")
 

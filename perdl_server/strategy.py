@@ -109,7 +109,9 @@ class PerMA(Strategy):
         self.summary()
         result, reason, former = Result(), "interrupted", self.folder.checkpoint
         # Of a run whose rounds are all done nothing depends on who comes back to hear so.
-        patience = LAST_WORD if former and former.ended else None
+        more = former is not None and former.ended == "rounds" and former.round < self.settings.rounds
+        ended = former.ended if former and not more else ""
+        patience = LAST_WORD if ended else None
         try:
             if former is None:
                 federation.join()
@@ -117,7 +119,7 @@ class PerMA(Strategy):
             else:
                 result.arrays = _record(former.dictionary)
                 federation.rejoin(patience)
-            reason = former.ended if former and former.ended else self._rounds(federation, result)
+            reason = ended or self._rounds(federation, result)
             federation.finish(_content(result.arrays), patience)
         except KeyboardInterrupt:
             federation.dismiss(_content(result.arrays), "it was interrupted at the server")
