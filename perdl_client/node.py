@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TypeVar
 
 import httpx
@@ -50,6 +51,8 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from common.errors import FederationError, PerdlError, SettingsError
+from common.files import write_text
+from perdl_client.trust import trust_problem
 
 Keys = tuple[ec.EllipticCurvePrivateKey, ec.EllipticCurvePublicKey]
 Scalar = str | int | float | bool
@@ -63,6 +66,8 @@ IDLE_POLL = 0.5  # seconds: each poll costs the server about 10 ms
 RETRY_FIRST, RETRY_MOST = 0.1, 2.0  # seconds between attempts to reach a server
 RUN_CHECK = 5.0  # seconds of silence after which to ask whether the run still goes on
 LAST_WORD = 5.0  # seconds to spend on delivering the last reply, and on its being read: the work is done either way
+ADMISSION = 10.0  # seconds to go on asking a server that does not admit this client
+SLOW = 5.0  # seconds of work after which messages may have piled up
 BUSY = {429, 502, 503, 504}  # worth another try; a gateway answers so while its server restarts
 TIMEOUT = httpx.Timeout(30.0, connect=5.0)
 UNAUTHORIZED, FORBIDDEN = 401, 403
@@ -92,6 +97,7 @@ def run_node(
     root_certificates: bytes | None = None,
     authentication_keys: Keys | None = None,
     on_event: Callable[[str], None] | None = None,
+    memory: Path | None = None,
 ) -> None:
     """Join a server and answer its messages with ``app`` until the last one, or until ``stop`` is set.
 
@@ -118,13 +124,16 @@ def run_node(
         This client's identity where the server knows its clients; otherwise a key is made for the session.
     on_event : callable (str) -> None, optional
         Told in words when the node waits, joins, loses its server, and is done.
+    memory : Path, optional
+        File that keeps this node's number while it is joined: a process that was killed is taken for alive for up to a
+        minute, and lets the next one with the same key in only if that can say which it was.
 
     Raises
     ------
     FederationError
         If the server cannot be reached for ``max_wait`` seconds, refuses this client, or ends its run early.
     """
-    link = _Link(server, stop or threading.Event(), on_event or logger.debug, max_wait, root_certificates)
+    link = _Link(server, stop or threading.Event(), on_event or logger.debug, max_wait, root_certificates, memory)
     contexts: dict[int, Context] = {}
     with suppress(_StoppedError):
         while True:
@@ -146,10 +155,11 @@ def _serve(
     is_last: Callable[[Message], bool],
 ) -> bool:
     """Answer messages. True after the last one, False if the server has forgotten this node."""
-    pause, run_id, heard, over_since = poll, None, time.monotonic(), None
+    pause, run_id, heard, over_since, slow = poll, None, time.monotonic(), None, False
     while True:
         try:
-            message = link.receive()
+            now = time.monotonic()
+            message = link.receive(newest=slow)
             if message is not None:
                 run_id, over_since, pause = message.metadata.run_id, None, poll
                 context = contexts.setdefault(run_id, Context(run_id, 0, {**node_config}, RecordDict(), {}))
@@ -158,9 +168,8 @@ def _serve(
                 _answer(link, app, message, context, last)
                 if last:
                     return True
-                heard = time.monotonic()
+                slow, heard = time.monotonic() - now > SLOW, time.monotonic()
                 continue
-            now = time.monotonic()
             if run_id is not None and now - heard >= RUN_CHECK:
                 heard = now
                 over_since = (over_since or now) if link.run_is_over(run_id) else None
@@ -215,11 +224,12 @@ class _Link:
         tell: Callable[[str], None],
         max_wait: float | None,
         root_certificates: bytes | None,
+        memory: Path | None,
     ) -> None:
         host, _, port = server.rpartition(":")
         if not host or not port.isdecimal() or "/" in server:
             raise SettingsError(f"the server's address is {server!r}; write it as HOST:PORT, as in 127.0.0.1:8000")
-        self.server, self.stop, self.tell = server, stop, tell
+        self.server, self.stop, self.tell, self.memory = server, stop, tell, memory
         self.max_wait = float("inf") if max_wait is None else max_wait
         try:
             self.verify = ssl.create_default_context(cadata=root_certificates.decode()) if root_certificates else None
@@ -238,19 +248,16 @@ class _Link:
         while True:
             try:
                 response = function(request)
-            except httpx.TransportError as error:
+            except httpx.HTTPError as error:
+                if problem := trust_problem(error, self.server, tls=self.verify is not None):
+                    raise FederationError(problem) from error
                 cause = str(error) or type(error).__name__
-                if any(word in cause.lower() for word in ("certificate", "ssl")):
-                    raise FederationError(
-                        f"no trusted connection to {self.server} ({cause}); check that it speaks TLS and that the "
-                        "certificate authority given is the one that signed its certificate"
-                    ) from error
-            except httpx.HTTPStatusError as error:
-                status = error.response.status_code
-                if status not in BUSY:
-                    known = FlowerError.from_json(error.response.text)
-                    raise _RefusedError(status, known.message if known else error.response.reason_phrase) from error
-                cause = f"HTTP {status}"
+                if isinstance(error, httpx.HTTPStatusError):
+                    status = error.response.status_code
+                    if status not in BUSY:
+                        known = FlowerError.from_json(error.response.text)
+                        raise _RefusedError(status, known.message if known else error.response.reason_phrase) from error
+                    cause = f"HTTP {status}"
             else:
                 if give_up is not None:
                     self.tell(f"{self.server} answers")
@@ -285,12 +292,17 @@ class _Link:
             try:
                 if keys is None:
                     self.call(self.client.RegisterNode, RegisterNodeFleetRequest(public_key=key))
-                request = ActivateNodeRequest(public_key=key, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL)
-                self.node = Node(node_id=self.call(self.client.ActivateNode, request).node_id)
+                self.node = Node(node_id=self._activate(key))
             except _RefusedError as refusal:
                 raise FederationError(
                     f"{self.server} does not admit this client ({refusal}); check that this is a perdl server's "
-                    "address and, if it knows its clients by key, that this client's public key is registered there"
+                    "address"
+                    + (
+                        ", that its operator has this client's key.pub in the folder of those who may join, and that "
+                        "no other client uses the same key"
+                        if keys
+                        else " and, if it knows its clients by key, start this client with --certs"
+                    )
                 ) from refusal
             self.tell(f"joined {self.server} as node {self.node.node_id}")
             heartbeat = threading.Thread(target=self._heartbeat, args=(quit_heartbeat,), daemon=True)
@@ -303,6 +315,30 @@ class _Link:
                     self.client.DeactivateNode(DeactivateNodeRequest(node_id=self.node.node_id))
                     if keys is None:
                         self.client.UnregisterNode(UnregisterNodeFleetRequest(node_id=self.node.node_id))
+                    if self.memory:
+                        self.memory.unlink(missing_ok=True)
+
+    def _activate(self, key: bytes) -> int:
+        """Become active. A server that was just started may not know its clients' keys at once, so there is time."""
+        request = ActivateNodeRequest(public_key=key, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL)
+        until = time.monotonic() + ADMISSION
+        while True:
+            try:
+                node = self.call(self.client.ActivateNode, request).node_id
+            except _RefusedError:
+                if time.monotonic() >= until:
+                    raise
+                self._let_former_go()
+                self.pause(1.0)
+            else:
+                if self.memory:
+                    write_text(self.memory, str(node))
+                return node
+
+    def _let_former_go(self) -> None:
+        with suppress(OSError, ValueError, AttributeError, httpx.HTTPError):
+            former = int(self.memory.read_text())  # type: ignore[union-attr]
+            self.client.DeactivateNode(DeactivateNodeRequest(node_id=former))
 
     def _heartbeat(self, quit_heartbeat: threading.Event) -> None:
         """Three signs of life per interval, so that a lost one costs nothing. Failures show in the main loop."""
@@ -311,8 +347,16 @@ class _Link:
             with suppress(httpx.HTTPError, RuntimeError):
                 self.client.SendNodeHeartbeat(request)
 
-    def receive(self) -> Message | None:
-        """Pull one message with all its objects, and confirm it; None if there is none."""
+    def receive(self, *, newest: bool = False) -> Message | None:
+        """Pull one message, or the newest of those that have piled up; None if there is none."""
+        message = self._receive()
+        while newest and message is not None and (later := self._receive()) is not None:
+            logger.info("skipped a message that a later one has overtaken")
+            message = later
+        return message
+
+    def _receive(self) -> Message | None:
+        """Pull one message with all its objects, and confirm it."""
         response = self.call(self.client.PullMessages, PullMessagesRequest(node=self.node))
         if not response.messages_list:
             return None
