@@ -18,11 +18,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 
 from common.dictionaries import atom_distances
 from common.errors import SettingsError
-from perdl_server.star import star_paths
+from perdl_server.star import pair_atoms, star_paths
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.intp]
@@ -116,8 +115,7 @@ def align(global_dictionary: Floats, dictionary: Floats) -> tuple[Ints, Floats]:
         No atom twice.
     signs : (r_g,) float, +1 or -1
     """
-    distances = atom_distances(global_dictionary, dictionary).astype(np.float64)
-    indices: Ints = linear_sum_assignment(distances**2)[1].astype(np.intp)
+    indices, _ = pair_atoms(global_dictionary, dictionary)
     products = np.einsum("dj,dj->j", global_dictionary, dictionary[:, indices])
     return indices, np.where(products < 0, -1.0, 1.0).astype(dictionary.dtype)
 
