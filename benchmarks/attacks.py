@@ -1,6 +1,6 @@
 """Hostile and absent clients on the paper's synthetic set-up, as Markdown.
 
-    python benchmarks/attacks.py [attacks] [more] [absent] [--seeds 10] [--workers 1]
+    python benchmarks/attacks.py [attacks] [one] [more] [absent] [both] [--seeds 10] [--workers 1]
 
 Figures are d_{1,2}(D^g, truth) at the end, median and worst over the seeds.
 """
@@ -25,11 +25,17 @@ NONE = "nobody"
 ROBUST = ("trimmed", "geometric-median")
 
 
+class HostileAndAbsent(Hostile):
+    def present(self, t: int, n: int) -> Sequence[int]:
+        return Absent(0.3, self.seed).present(t, n)
+
+
 def liars(settings: Settings, attack: str, n: int) -> Wire:
     if attack == NONE:
         return Wire()
     who = stream(settings.seed, "", "who lies").choice(settings.n_clients, n, replace=False)
-    return Hostile(attack, sorted(who.tolist()), settings.seed)
+    kind = HostileAndAbsent if settings.quorum else Hostile
+    return kind(attack, sorted(who.tolist()), settings.seed)
 
 
 def attacked(job: tuple[Settings, Sequence[tuple[str, str, str, int]]]) -> list[float]:
@@ -82,9 +88,15 @@ def cell(values: Sequence[float]) -> str:
 
 
 def print_attacks(
-    title: str, base: Settings, seeds: int, workers: int, n: int, aggregations: Sequence[str], matchings: Sequence[str]
+    title: str,
+    base: Settings,
+    seeds: int,
+    workers: int,
+    n: int,
+    aggregations: Sequence[str],
+    matchings: Sequence[str],
+    attacks: Sequence[str] = (NONE, *ATTACKS),
 ) -> None:
-    attacks = [NONE, *ATTACKS]
     cases = [(a, g, m, n) for m in matchings for a in attacks for g in aggregations]
     found = np.array(each(attacked, [(changed(base, seed=s), cases) for s in range(seeds)], workers))
     for m in matchings:
@@ -97,7 +109,7 @@ def print_attacks(
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("parts", nargs="*", default=["attacks", "more", "absent"])
+    parser.add_argument("parts", nargs="*", default=["attacks", "one", "more", "absent", "both"])
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--workers", type=int, default=1)
     args = parser.parse_args()
@@ -106,12 +118,21 @@ def main() -> None:
     weak = changed(base, min_samples=1, synthetic={"weak_clients": 2})
     if "attacks" in args.parts:
         print_attacks("3 of 10 hostile", base, *run, 3, list(AGGREGATIONS), ("chain", "star"))
+    if "one" in args.parts:
+        loud = ("colluding", "colluding x 100")
+        print_attacks("1 of 10 hostile", base, *run, 1, list(AGGREGATIONS), ("star",), loud)
     if "more" in args.parts:
         print_attacks("3 of 10 hostile, noise 0.05", noisy, *run, 3, ("mean", "energy", *ROBUST), ("star",))
         print_attacks("3 of 10 hostile, 2 others weak (20 samples)", weak, *run, 3, ROBUST, ("star",))
         print_attacks("4 of 10 hostile", base, *run, 4, ROBUST, ("star",))
         print_attacks("4 of 10 hostile, trim = 0.4", changed(base, trim=0.4), *run, 4, ("trimmed",), ("star",))
         print_attacks("5 of 10 hostile", base, *run, 5, ROBUST, ("star",))
+    if "both" in args.parts:
+        for trim in (0.3, 0.45):
+            both = changed(base, quorum=7, trim=trim, rounds=100)
+            names = ROBUST if trim == 0.3 else ROBUST[:1]
+            loud = ("random", "colluding", "one atom many times")
+            print_attacks(f"3 of 10 hostile, 30 % absent, trim {trim}", both, *run, 3, names, ("star",), loud)
     if "absent" in args.parts:
         for settings in (base, noisy):
             results = each(absent, [changed(settings, seed=s) for s in range(args.seeds)], args.workers)
