@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from common.alive import forget_sign, give_sign
 from common.errors import FederationError, PerdlError, SettingsError
 from common.files import write_json
 from common.settings import Settings, settings_from_values
@@ -93,12 +94,15 @@ def serve(settings: Settings, address: str, on_ready: Callable[[], None] = lambd
         status = details = ""
         try:
             while not status.startswith("finished"):
+                give_sign(folder)
                 time.sleep(0.2)
                 status, details = run_status(run_id, address)
         except KeyboardInterrupt:
             # The ServerApp is a process of its own, which Flower ends without a word.
             stop_run_in(folder)
             raise
+        finally:
+            forget_sign(folder)
     if not (folder / "summary.json").exists():
         raise FederationError(f"the run ended ({status} {details}) without results; the log is {log}")
     summary = read_summary(folder)

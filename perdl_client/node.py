@@ -92,6 +92,7 @@ def run_node(
     root_certificates: bytes | None = None,
     authentication_keys: Keys | None = None,
     on_event: Callable[[str], None] | None = None,
+    on_beat: Callable[[], None] = lambda: None,
 ) -> None:
     """Join a server and answer its messages with ``app`` until the last one, or until ``stop`` is set.
 
@@ -118,13 +119,15 @@ def run_node(
         This client's identity where the server knows its clients; otherwise a key is made for the session.
     on_event : callable (str) -> None, optional
         Told in words when the node waits, joins, loses its server, and is done.
+    on_beat : callable () -> None, optional
+        Called about every ten seconds, from one thread or another, also while the app computes or no server answers.
 
     Raises
     ------
     FederationError
         If the server cannot be reached for ``max_wait`` seconds, refuses this client, or ends its run early.
     """
-    link = _Link(server, stop or threading.Event(), on_event or logger.debug, max_wait, root_certificates)
+    link = _Link(server, stop or threading.Event(), on_event or logger.debug, on_beat, max_wait, root_certificates)
     contexts: dict[int, Context] = {}
     with suppress(_StoppedError):
         while True:
@@ -213,13 +216,14 @@ class _Link:
         server: str,
         stop: threading.Event,
         tell: Callable[[str], None],
+        beat: Callable[[], None],
         max_wait: float | None,
         root_certificates: bytes | None,
     ) -> None:
         host, _, port = server.rpartition(":")
         if not host or not port.isdecimal() or "/" in server:
             raise SettingsError(f"the server's address is {server!r}; write it as HOST:PORT, as in 127.0.0.1:8000")
-        self.server, self.stop, self.tell = server, stop, tell
+        self.server, self.stop, self.tell, self.beat = server, stop, tell, beat
         self.max_wait = float("inf") if max_wait is None else max_wait
         try:
             self.verify = ssl.create_default_context(cadata=root_certificates.decode()) if root_certificates else None
@@ -266,6 +270,7 @@ class _Link:
                     "`perdl server` runs there, that both sides or neither use TLS, and that no firewall stands "
                     "between, then start this client again"
                 )
+            self.beat()
             self.pause(min(wait, give_up - now))
             wait = min(2 * wait, RETRY_MOST)
 
@@ -307,7 +312,9 @@ class _Link:
     def _heartbeat(self, quit_heartbeat: threading.Event) -> None:
         """Three signs of life per interval, so that a lost one costs nothing. Failures show in the main loop."""
         request = SendNodeHeartbeatRequest(node=self.node, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL)
+        self.beat()
         while not quit_heartbeat.wait(HEARTBEAT_DEFAULT_INTERVAL / 3):
+            self.beat()
             with suppress(httpx.HTTPError, RuntimeError):
                 self.client.SendNodeHeartbeat(request)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from flwr.app import Message
 
+from common.alive import forget_sign, give_sign
 from common.errors import DataError, FederationError, SettingsError
 from common.files import write_atomically
 from common.protocol import FINISH, ProtocolError, Scalar, check_name, unpack
@@ -101,7 +102,20 @@ def run_client(
         reasons.append(str(unpack(message.content).scalars.get("reason", "")))
         return True
 
-    run_node(server, app, told, stop=stop, is_last=is_last, max_wait=max_wait, on_event=on_event)
+    folder = Path(str(told["folder"]))
+    try:
+        run_node(
+            server,
+            app,
+            told,
+            stop=stop,
+            is_last=is_last,
+            max_wait=max_wait,
+            on_event=on_event,
+            on_beat=lambda: give_sign(folder),
+        )
+    finally:
+        forget_sign(folder)
     if any(reasons):
         raise FederationError(f"the run ended before its time: {reasons[-1]}")
 

@@ -1,0 +1,40 @@
+"""Signs of life of a server or client, for what watches over it: the file ``alive`` in its folder is touched."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from common.errors import PerdlError
+
+FRESH = 60.0  # seconds; clients give a sign every ten, servers more often
+_FILE = "alive"
+
+
+def give_sign(folder: Path) -> None:
+    """Touch ``folder/alive``; a full or missing disk is for others to report."""
+    with suppress(OSError):
+        (folder / _FILE).touch()
+
+
+def forget_sign(folder: Path) -> None:
+    """Remove ``folder/alive``: what ended in order does not look alive for another minute."""
+    with suppress(OSError):
+        (folder / _FILE).unlink()
+
+
+def check_sign(folder: Path) -> None:
+    """Return if a sign of life is at most `FRESH` seconds old.
+
+    Raises
+    ------
+    PerdlError
+        If there is none or it is older.
+    """
+    try:
+        age = time.time() - (folder / _FILE).stat().st_mtime
+    except OSError as error:
+        raise PerdlError(f"{folder}: no server or client gives signs of life here ({error.strerror})") from None
+    if age > FRESH:
+        raise PerdlError(f"{folder}: the last sign of life is {age:.0f} s old; more than {FRESH:g} s is too much")
