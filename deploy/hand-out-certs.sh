@@ -17,5 +17,5 @@ for folder in /clients/*; do
   cp "/authority/clients/${folder##*/}"/* "$folder"
 done
 
-chown -R "$OWNER" /authority /certs /clients
+chown -R "$OWNER" /authority /certs /clients/*
 chown "$OWNER" /results
