@@ -35,13 +35,13 @@ def served(n_clients: int, rounds: int, folder: Path, *extra: str) -> None:
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{s.getsockname()[1]}"
-    server = [*PERDL, "server", "synthetic", "--address", address, "--output", str(folder)]
+    server = [*PERDL, "server", "synthetic", "--insecure", "--address", address, "--output", str(folder)]
     clients = []
     running = subprocess.Popen([*server, *settings(n_clients, rounds)], **QUIET)
     try:
         for i in range(1, n_clients + 1):
             own = ["--name", f"client-{i}", "--folder", str(folder / "own" / str(i)), *extra]
-            clients.append(subprocess.Popen([*PERDL, "client", "--server", address, *own], **QUIET))
+            clients.append(subprocess.Popen([*PERDL, "client", "--insecure", "--server", address, *own], **QUIET))
         if running.wait(900):
             raise RuntimeError(f"the server ended with {running.returncode}")
     finally:

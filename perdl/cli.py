@@ -50,6 +50,7 @@ ConfigArgument = Annotated[
 OverrideOption = Annotated[list[str], typer.Option("-c", "--set", help="key=value (see perdl settings)")]
 OutputOption = Annotated[Path | None, typer.Option(help="folder of the results; default runs/NAME-DATE")]
 SeedOption = Annotated[int | None, typer.Option(help="seed of every random stream")]
+InsecureOption = Annotated[bool, typer.Option(help="plain text, and no keys: on this machine alone")]
 OverwriteOption = Annotated[bool, typer.Option(help="replace the results of a former run in this folder")]
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="show Flower's and perdl's own log")]
 
@@ -109,6 +110,8 @@ def simulate(
 def server(
     config: ConfigArgument = "processes",
     address: Annotated[str, typer.Option(help="HOST:PORT on loopback for the clients")] = "127.0.0.1:8000",
+    certs: Annotated[Path | None, typer.Option(help="folder made by perdl certs: TLS, and who may join")] = None,
+    insecure: InsecureOption = False,
     override: OverrideOption = [],  # noqa: B006
     output: OutputOption = None,
     seed: SeedOption = None,
@@ -119,6 +122,7 @@ def server(
     from perdl.progress import progress
     from perdl.run import serve
 
+    _check_trust(certs, insecure, "DIR made by `perdl certs DIR`")
     settings = _settings(config, override, output, seed, overwrite)
     _interrupt_on_sigterm()
 
@@ -126,7 +130,7 @@ def server(
         _line(f"server on {address}, waiting for {settings.n_clients} clients")
 
     with progress(Path(settings.output), settings.rounds, _out):
-        summary = serve(settings, address, ready)
+        summary = serve(settings, address, ready, certs=certs, on_event=_line)
     print_summary(_out, summary, Path(settings.output))
 
 
@@ -134,7 +138,10 @@ def server(
 @_command
 def client(
     name: Annotated[str, typer.Option(help="stable id, the same at every start; sorts the clients")],
-    server: Annotated[str, typer.Option(help="HOST:PORT of the server")] = "127.0.0.1:8000",
+    server: Annotated[str, typer.Option(help="HOST:PORT of the server or its gateway")] = "127.0.0.1:8000",
+    certs: Annotated[Path | None, typer.Option(help="folder of ca.crt and key: TLS, and who this client is")] = None,
+    insecure: InsecureOption = False,
+    trust_network: Annotated[bool, typer.Option(help="with --insecure: plain text to another machine too")] = False,
     data: Annotated[Path | None, typer.Option(help="this client's samples: .npy .npz .csv .mat, IDX, images")] = None,
     samples_in: Annotated[str, typer.Option(help="rows or columns")] = "rows",
     variable: Annotated[str | None, typer.Option(help="name of the array in .npz and .mat files")] = None,
@@ -149,19 +156,59 @@ def client(
 ) -> None:
     """Take part in one federation with private data, write this client's own model, end."""
     from perdl_client.runner import node_config, run_client, run_stock
+    from perdl_client.trust import check_plain_text, load_credentials
 
+    _check_trust(certs, insecure, "FOLDER that holds ca.crt and key")
+    if certs is None:
+        check_plain_text(server, trust_network)
+    credentials = load_credentials(certs) if certs else None
     # A proxy for the world outside is none for this machine.
     for key in ("NO_PROXY", "no_proxy"):
         os.environ[key] = ",".join(filter(None, [os.environ.get(key), "127.0.0.1,localhost,::1"]))
     told = node_config(name, data, samples_in, variable, folder, min_samples, override)
     if stock:
-        raise typer.Exit(run_stock(server, told))
+        raise typer.Exit(run_stock(server, told, credentials))
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    run_client(server, told, stop=stop, max_wait=wait, on_event=lambda text: _say(name, text))
+    run_client(server, told, stop=stop, max_wait=wait, on_event=lambda text: _say(name, text), credentials=credentials)
     if stop.is_set():
         raise KeyboardInterrupt
+
+
+@app.command()
+@_command
+def certs(
+    folder: Annotated[Path, typer.Argument(help="the server's folder of certificates and keys")],
+    host: Annotated[list[str], typer.Option(help="name or IP address under which clients reach the server")] = [],  # noqa: B006
+    client: Annotated[list[str], typer.Option(help="name of a client that gets a key and may join")] = [],  # noqa: B006
+    days: Annotated[int, typer.Option(min=1, max=3650, help="how long the server's certificate is valid")] = 365,
+) -> None:
+    """Make what is not there yet of a deployment's certificates and keys."""
+    from perdl.certs import make_certs
+
+    made = make_certs(folder, host, client, days)
+    for path in made:
+        _line(f"made {path}")
+    if not made:
+        _line(f"{folder} has all of that already")
+
+
+@app.command()
+@_command
+def gateway(
+    certs: Annotated[Path, typer.Option(help="the server's folder, made by perdl certs")],
+    listen: Annotated[str, typer.Option(help="HOST:PORT for clients on other hosts, as 0.0.0.0:8443")],
+    to: Annotated[str, typer.Option(help="HOST:PORT of perdl server")] = "127.0.0.1:8000",
+    run: Annotated[Path, typer.Option(help="folder for nginx's own files")] = Path("gateway-run"),
+) -> None:
+    """Print an nginx configuration that lets clients in from other hosts, and nothing but clients."""
+    from perdl.gateway import gateway_config
+
+    config = gateway_config(certs, listen, to, run)
+    run.mkdir(parents=True, exist_ok=True)
+    typer.echo(config, nl=False)
+    _err.print(f'run it as `nginx -e stderr -p {run} -c "$PWD/FILE"`', markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -267,6 +314,12 @@ def find_config(name: str) -> Path:
     if stem in presets:
         return presets[stem]
     raise SettingsError(f"there is no configuration {name}; presets are {', '.join(sorted(presets))}")
+
+
+def _check_trust(certs: Path | None, insecure: bool, folder: str) -> None:
+    if insecure == (certs is not None):
+        given = "both --certs and --insecure are given" if insecure else "neither --certs nor --insecure is given"
+        raise SettingsError(f"{given}; use --certs {folder}, or --insecure for plain text on this machine alone")
 
 
 def _quiet(verbose: bool) -> None:

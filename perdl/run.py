@@ -58,7 +58,14 @@ def simulate(settings: Settings, engine: Engine = "in-process") -> dict[str, Any
     return summary
 
 
-def serve(settings: Settings, address: str, on_ready: Callable[[], None] = lambda: None) -> dict[str, Any]:
+def serve(
+    settings: Settings,
+    address: str,
+    on_ready: Callable[[], None] = lambda: None,
+    *,
+    certs: Path | None = None,
+    on_event: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
     """Start Flower's SuperLink on loopback, run one federation over the clients that join, and end.
 
     Parameters
@@ -68,6 +75,10 @@ def serve(settings: Settings, address: str, on_ready: Callable[[], None] = lambd
         ``HOST:PORT`` on loopback.
     on_ready : callable, optional
         Called when clients can join.
+    certs : Path, optional
+        Folder of the server's certificates and its clients' keys (`perdl.certs`); plain text without it.
+    on_event : callable (str) -> None, optional
+        Told in words who may join later, or may not any more.
 
     Returns
     -------
@@ -76,27 +87,39 @@ def serve(settings: Settings, address: str, on_ready: Callable[[], None] = lambd
 
     Raises
     ------
+    SettingsError
+        If the address is not loopback or the certificates are not good.
     FederationError
         If the SuperLink does not start or the run fails.
     """
-    from perdl.superlink import check_address, run_status, submit, superlink, write_bundle
+    from perdl.certs import KEYS, check_certs
+    from perdl.members import Members
+    from perdl.superlink import check_address, control, run_status, submit, superlink, write_bundle
 
-    check_address(address)
+    host, _ = check_address(address)
+    if certs is not None:
+        check_certs(certs, host)
     folder = Path(settings.output).resolve()
     settings = settings.model_copy(update={"output": str(folder)})
     home, log = folder / "flower", folder / "superlink.log"
     for name in ("summary.json", STOP):
         (folder / name).unlink(missing_ok=True)
-    with superlink(address, home, log=log):
+    with superlink(address, home, log=log, certs=certs):
+        members = None
+        if certs is not None:
+            members = Members(certs / KEYS, lambda call, request: control(call, request, address, certs), on_event)
+            members.update()
         on_ready()
         bundle = write_bundle(home / "bundle", settings.flat())
-        run_id = submit(bundle, address, home)
+        run_id = submit(bundle, address, home, certs)
         status = details = ""
         try:
             while not status.startswith("finished"):
                 give_sign(folder)
                 time.sleep(0.2)
-                status, details = run_status(run_id, address)
+                if members is not None:
+                    members.update()
+                status, details = run_status(run_id, address, certs)
         except KeyboardInterrupt:
             # The ServerApp is a process of its own, which Flower ends without a word.
             stop_run_in(folder)

@@ -13,6 +13,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -25,6 +26,7 @@ from flwr.proto.control_pb2 import ListRunsRequest, ListRunsResponse
 
 from common.errors import FederationError, SettingsError
 from perdl import __version__
+from perdl.certs import CA, CERTIFICATE, KEY
 from perdl_client.stock import Scalar, flower_command, flower_environment, toml_value
 from perdl_server.results import SERVED
 
@@ -48,7 +50,7 @@ flower_superlink()
 
 
 @contextmanager
-def superlink(address: str, home: Path, *, log: Path) -> Iterator[None]:
+def superlink(address: str, home: Path, *, log: Path, certs: Path | None = None) -> Iterator[None]:
     """A SuperLink that is healthy on entry; on exit it and all that it started are gone.
 
     Parameters
@@ -59,6 +61,9 @@ def superlink(address: str, home: Path, *, log: Path) -> Iterator[None]:
         ``FLWR_HOME``: Flower's own files. One per run keeps runs apart.
     log : Path
         What the SuperLink and the ServerApp print is added here.
+    certs : Path, optional
+        Folder of the server's certificates, which are taken as good (`perdl.certs.check_certs`): the SuperLink
+        speaks TLS, and a client must have a registered key. Without it, plain text and whoever comes.
 
     Raises
     ------
@@ -69,7 +74,13 @@ def superlink(address: str, home: Path, *, log: Path) -> Iterator[None]:
     host, port = check_address(address)
     home.mkdir(parents=True, exist_ok=True)
     log.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-P", "-c", _CHILD, str(os.getpid()), "--insecure", "--host", host, "--port", str(port)]
+    command = [sys.executable, "-P", "-c", _CHILD, str(os.getpid()), "--host", host, "--port", str(port)]
+    if certs is None:
+        command += ["--insecure"]
+    else:
+        files = {"--ssl-ca-certfile": CA, "--ssl-certfile": CERTIFICATE, "--ssl-keyfile": KEY}
+        command += [word for flag, name in files.items() for word in (flag, str((certs / name).resolve()))]
+        command += ["--enable-supernode-auth"]
     with log.open("ab") as output:
         process = subprocess.Popen(
             [*command, "--disable-runtime-dependency-installation"],
@@ -80,7 +91,7 @@ def superlink(address: str, home: Path, *, log: Path) -> Iterator[None]:
             start_new_session=True,  # Ctrl-C is for this process to handle
         )
     try:
-        _wait_until_healthy(process, address, log)
+        _wait_until_healthy(process, address, log, certs)
         yield
     finally:
         _end(process)
@@ -119,7 +130,7 @@ def write_bundle(
     return folder
 
 
-def submit(bundle: Path, address: str, home: Path) -> int:
+def submit(bundle: Path, address: str, home: Path, certs: Path | None = None) -> int:
     """Start a run of ``bundle`` and return its number.
 
     Raises
@@ -128,7 +139,8 @@ def submit(bundle: Path, address: str, home: Path) -> int:
         With Flower's own words, if it does not take the run.
     """
     home.mkdir(parents=True, exist_ok=True)
-    connection = f"[superlink.perdl]\naddress = {toml_value(address)}\ninsecure = true\n"
+    trust = f"root-certificates = {toml_value(str((certs / CA).resolve()))}" if certs else "insecure = true"
+    connection = f"[superlink.perdl]\naddress = {toml_value(address)}\n{trust}\n"
     (home / "config.toml").write_text('[superlink]\ndefault = "perdl"\n' + connection, encoding="utf-8")
     environment = _environment(home)
     command = [flower_command("flwr", environment), "run", str(bundle), "perdl", "--format", "json"]
@@ -144,17 +156,16 @@ def submit(bundle: Path, address: str, home: Path) -> int:
         raise FederationError(f"Flower did not take the run on {address}: {words[-600:]}") from None
 
 
-def run_status(run_id: int, address: str) -> tuple[str, str]:
+def run_status(run_id: int, address: str, certs: Path | None = None) -> tuple[str, str]:
     """Status of a run, as ``running`` or ``finished:completed``, and Flower's details; a few milliseconds."""
-    answer = _control(address, "list-runs", ListRunsRequest(run_id=run_id).SerializeToString())
+    answer = control("list-runs", ListRunsRequest(run_id=run_id).SerializeToString(), address, certs)
     status = ListRunsResponse.FromString(answer).run_dict[run_id].status
     return ":".join(part for part in (status.status, status.sub_status) if part), status.details
 
 
-def _control(address: str, call: str, request: bytes) -> bytes:
+def control(call: str, request: bytes, address: str, certs: Path | None = None) -> bytes:
     """One call of the Control API. Flower's own client would take a proxy from the environment, even to loopback."""
-    host, port = _parse(address)
-    connection = http.client.HTTPConnection(host, port, timeout=CALL_LIMIT)
+    connection = _connection(address, certs, CALL_LIMIT)
     kind = {"Content-Type": "application/protobuf", "Accept": "application/protobuf"}
     try:
         connection.request("POST", f"/v1/control/{call}", request, kind)
@@ -169,13 +180,22 @@ def _control(address: str, call: str, request: bytes) -> bytes:
     return content
 
 
+def _connection(address: str, certs: Path | None, timeout: float) -> http.client.HTTPConnection:
+    host, port = split_address(address)
+    if certs is None:
+        return http.client.HTTPConnection(host, port, timeout=timeout)
+    context = ssl.create_default_context(cafile=certs / CA)
+    return http.client.HTTPSConnection(host, port, timeout=timeout, context=context)
+
+
 def _environment(home: Path) -> dict[str, str]:
     environment = flower_environment() | {"FLWR_HOME": str(home.resolve()), SERVED: "1"}
     spared = [environment.get("NO_PROXY") or environment.get("no_proxy") or "", "127.0.0.1", "localhost", "::1"]
     return environment | dict.fromkeys(("NO_PROXY", "no_proxy"), ",".join(filter(None, spared)))
 
 
-def _parse(address: str) -> tuple[str, int]:
+def split_address(address: str) -> tuple[str, int]:
+    """Return host and port of ``HOST:PORT``."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise SettingsError(f"the address is {address!r}; write it as HOST:PORT, as in 127.0.0.1:8000")
@@ -192,7 +212,7 @@ def check_address(address: str) -> tuple[str, int]:
     FederationError
         If the port is taken.
     """
-    host, port = _parse(address)
+    host, port = split_address(address)
     host = "127.0.0.1" if host == "localhost" else host
     try:
         inside = ipaddress.ip_address(host).is_loopback
@@ -214,11 +234,10 @@ def check_address(address: str) -> tuple[str, int]:
     return host, port
 
 
-def _wait_until_healthy(process: subprocess.Popen[bytes], address: str, log: Path) -> None:
-    host, port = _parse(address)
+def _wait_until_healthy(process: subprocess.Popen[bytes], address: str, log: Path, certs: Path | None) -> None:
     until = time.monotonic() + START_LIMIT
     while process.poll() is None and time.monotonic() < until:
-        connection = http.client.HTTPConnection(host, port, timeout=1.0)
+        connection = _connection(address, certs, 1.0)
         with suppress(OSError, http.client.HTTPException):
             connection.request("GET", "/health")
             if connection.getresponse().status == 200:

@@ -50,6 +50,7 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from common.errors import FederationError, PerdlError, SettingsError
+from perdl_client.trust import trust_problem
 
 Keys = tuple[ec.EllipticCurvePrivateKey, ec.EllipticCurvePublicKey]
 Scalar = str | int | float | bool
@@ -242,19 +243,16 @@ class _Link:
         while True:
             try:
                 response = function(request)
-            except httpx.TransportError as error:
+            except httpx.HTTPError as error:
+                if problem := trust_problem(error, self.server, tls=self.verify is not None):
+                    raise FederationError(problem) from error
                 cause = str(error) or type(error).__name__
-                if any(word in cause.lower() for word in ("certificate", "ssl")):
-                    raise FederationError(
-                        f"no trusted connection to {self.server} ({cause}); check that it speaks TLS and that the "
-                        "certificate authority given is the one that signed its certificate"
-                    ) from error
-            except httpx.HTTPStatusError as error:
-                status = error.response.status_code
-                if status not in BUSY:
-                    known = FlowerError.from_json(error.response.text)
-                    raise _RefusedError(status, known.message if known else error.response.reason_phrase) from error
-                cause = f"HTTP {status}"
+                if isinstance(error, httpx.HTTPStatusError):
+                    status = error.response.status_code
+                    if status not in BUSY:
+                        known = FlowerError.from_json(error.response.text)
+                        raise _RefusedError(status, known.message if known else error.response.reason_phrase) from error
+                    cause = f"HTTP {status}"
             else:
                 if give_up is not None:
                     self.tell(f"{self.server} answers")
@@ -295,7 +293,13 @@ class _Link:
             except _RefusedError as refusal:
                 raise FederationError(
                     f"{self.server} does not admit this client ({refusal}); check that this is a perdl server's "
-                    "address and, if it knows its clients by key, that this client's public key is registered there"
+                    "address"
+                    + (
+                        ", that its operator has this client's key.pub in the folder of those who may join, and that "
+                        "no other client uses the same key"
+                        if keys
+                        else " and, if it knows its clients by key, start this client with --certs"
+                    )
                 ) from refusal
             self.tell(f"joined {self.server} as node {self.node.node_id}")
             heartbeat = threading.Thread(target=self._heartbeat, args=(quit_heartbeat,), daemon=True)

@@ -16,6 +16,7 @@ from common.errors import DataError, FederationError, SettingsError
 from common.files import write_atomically
 from common.protocol import FINISH, ProtocolError, Scalar, check_name, unpack
 from common.settings import learning_overrides
+from perdl_client.trust import Credentials
 
 
 def node_config(
@@ -83,8 +84,9 @@ def run_client(
     stop: threading.Event,
     max_wait: float,
     on_event: Callable[[str], None],
+    credentials: Credentials | None = None,
 ) -> None:
-    """Join the server at ``HOST:PORT``, answer until the run is over, leave.
+    """Join the server at ``HOST:PORT``, answer until the run is over, leave; in plain text without credentials.
 
     Raises
     ------
@@ -111,6 +113,8 @@ def run_client(
             stop=stop,
             is_last=is_last,
             max_wait=max_wait,
+            root_certificates=credentials.root_certificates if credentials else None,
+            authentication_keys=credentials.keys if credentials else None,
             on_event=on_event,
             on_beat=lambda: give_sign(folder),
         )
@@ -120,11 +124,11 @@ def run_client(
         raise FederationError(f"the run ended before its time: {reasons[-1]}")
 
 
-def run_stock(server: str, told: dict[str, Scalar]) -> int:
+def run_stock(server: str, told: dict[str, Scalar], credentials: Credentials | None = None) -> int:
     """Run Flower's own SuperNode until it is interrupted; return its exit code."""
     from perdl_client.stock import stock_command
 
-    command, environment = stock_command(server, told)
+    command, environment = stock_command(server, told, certs=credentials.folder if credentials else None)
     process = subprocess.Popen(command, env=environment)
     before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
     try:

@@ -11,12 +11,13 @@ import sysconfig
 from pathlib import Path
 
 from common.errors import FederationError, SettingsError
+from perdl_client.trust import CA, KEY
 
 Scalar = str | int | float | bool
 
 
 def stock_command(
-    server: str, node_config: dict[str, Scalar], port: int | None = None
+    server: str, node_config: dict[str, Scalar], port: int | None = None, *, certs: Path | None = None
 ) -> tuple[list[str], dict[str, str]]:
     """Arguments and environment that start a ``flower-supernode`` of this Python environment.
 
@@ -28,6 +29,8 @@ def stock_command(
         Becomes ``Context.node_config`` of the ClientApp. Any text may stand in a value.
     port : int, optional
         Loopback port for the SuperNode's own use, one per SuperNode; a free one is found if not given.
+    certs : Path, optional
+        Folder of ``ca.crt`` and ``key``; plain text without it.
 
     Returns
     -------
@@ -40,7 +43,11 @@ def stock_command(
     A SuperNode asks for its server's code; with a bundle from `perdl.superlink.write_bundle` there is none in it.
     """
     environment = flower_environment()
-    argv = [flower_command("flower-supernode", environment), "--insecure", "--superlink", server]
+    argv = [flower_command("flower-supernode", environment), "--superlink", server]
+    if certs is None:
+        argv += ["--insecure"]
+    else:
+        argv += ["--root-certificates", str(certs / CA), "--auth-supernode-private-key", str(certs / KEY)]
     argv += ["--host", "127.0.0.1", "--port", str(port or _free_port())]
     if node_config:
         argv += ["--node-config", " ".join(f"{_bare(key)}={toml_value(value)}" for key, value in node_config.items())]

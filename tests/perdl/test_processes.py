@@ -31,7 +31,7 @@ def free_port() -> int:
 
 
 class Processes:
-    """Starts perdl commands in a folder; ends what still runs."""
+    """Starts perdl commands in a folder, in plain text where no certificates are given; ends what still runs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -40,6 +40,8 @@ class Processes:
     def start(self, label: str, *arguments) -> subprocess.Popen:
         log = (self.folder / f"{label}.log").open("w")
         command = [sys.executable, "-m", "perdl.cli", *map(str, arguments)]
+        if command[3] in ("server", "client") and not {"--certs", "--insecure"} & set(command):
+            command.append("--insecure")
         self.started[label] = subprocess.Popen(command, cwd=self.folder, env=ENVIRONMENT, stdout=log, stderr=log)
         return self.started[label]
 

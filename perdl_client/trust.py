@@ -1,0 +1,190 @@
+"""What a client trusts and how it proves who it is, and in plain words why a connection could not be trusted."""
+
+from __future__ import annotations
+
+import email.utils
+import ipaddress
+import socket
+import ssl
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import httpx
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_TOLERANCE
+from flwr.supercore.date import now
+
+from common.errors import SettingsError
+
+CA, KEY = "ca.crt", "key"
+_PROBE = 3.0  # seconds to find out whether a server speaks TLS
+# OpenSSL's X509_V_ERR_..., of which Python has no names.
+_NOT_YET, _EXPIRED, _OTHER_HOST = {9}, {10}, {62, 64}
+
+
+class Credentials(NamedTuple):
+    """A client's folder, with the authority's certificate (PEM) and the pair of keys that is this client's identity."""
+
+    folder: Path
+    root_certificates: bytes
+    keys: tuple[ec.EllipticCurvePrivateKey, ec.EllipticCurvePublicKey]
+
+
+def load_credentials(folder: Path) -> Credentials:
+    """Read ``ca.crt`` and ``key`` from the folder that whoever runs the server made, or this client itself.
+
+    Raises
+    ------
+    SettingsError
+        If one is missing or cannot be used.
+    """
+    root, key = _content(folder / CA), _content(folder / KEY)
+    try:
+        ssl.create_default_context(cadata=root.decode())
+    except (ValueError, ssl.SSLError):
+        raise SettingsError(f"{folder / CA} is not a certificate in PEM; ask whoever runs the server for it") from None
+    try:
+        private = load_ssh_private_key(key, None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise SettingsError(
+            f"{folder / KEY} is not a private key of OpenSSH without a passphrase ({str(error)[:80]}); "
+            "make one with `ssh-keygen -t ecdsa -b 384 -N '' -f key`"
+        ) from None
+    if not isinstance(private, ec.EllipticCurvePrivateKey):
+        raise SettingsError(
+            f"{folder / KEY} is a key of another kind; make one with `ssh-keygen -t ecdsa -b 384 -N '' -f key`"
+        )
+    return Credentials(folder, root, (private, private.public_key()))
+
+
+def check_plain_text(server: str, trust_network: bool) -> None:
+    """Refuse to send in plain text beyond this machine, unless the user said twice that it is meant.
+
+    Raises
+    ------
+    SettingsError
+    """
+    host = server.rpartition(":")[0].strip("[]")
+    try:
+        inside = host in ("", "localhost") or ipaddress.ip_address(host).is_loopback  # no address at all: told later
+    except ValueError:
+        inside = False
+    if not inside and not trust_network:
+        raise SettingsError(
+            f"--insecure would send all in plain text to {server}, which is not this machine; use --certs FOLDER, or "
+            "add --trust-network if nobody else is on the network between"
+        )
+
+
+def trust_problem(error: httpx.HTTPError, server: str, tls: bool) -> str | None:
+    """Say in words what is wrong if a request failed for want of trust, so that another try would fail too.
+
+    Parameters
+    ----------
+    error : httpx.HTTPError
+    server : str
+        ``HOST:PORT``.
+    tls : bool
+        Whether this client speaks TLS.
+
+    Returns
+    -------
+    str or None
+        None for any other failure.
+    """
+    if isinstance(error, httpx.HTTPStatusError):
+        status = error.response.status_code
+        if status == httpx.codes.UNAUTHORIZED:
+            return _clock_problem(error.response, server)
+        plain_to_tls = not tls and status == httpx.codes.BAD_REQUEST and _speaks_tls(server)  # nginx says so itself
+    else:
+        if (cause := _ssl_error(error)) is not None:
+            return _tls_problem(cause, server)
+        plain_to_tls = (
+            not tls and isinstance(error, httpx.ReadError | httpx.RemoteProtocolError) and _speaks_tls(server)
+        )
+    if plain_to_tls:
+        return f"{server} speaks TLS, and this client plain text; start it with --certs FOLDER instead of --insecure"
+    return None
+
+
+def _tls_problem(error: ssl.SSLError, server: str) -> str | None:
+    if not isinstance(error, ssl.SSLCertVerificationError):
+        if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+            return None  # it was ended in the middle, as by a server that restarts
+        if error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"):
+            return (
+                f"{server} does not speak TLS, and this client does; start `perdl server` with --certs, or give the "
+                "address of its gateway"
+            )
+        return f"no trusted connection to {server} ({error.reason or error}); see the log of the server or its gateway"
+    begin = f"no trusted connection to {server}: its certificate "
+    clock = f"this machine's clock says {now():%Y-%m-%d %H:%M} UTC; if that is right, "
+    if error.verify_code in _EXPIRED:
+        return begin + f"has expired; {clock}whoever runs the server must renew it with `perdl certs`"
+    if error.verify_code in _NOT_YET:
+        return begin + f"is not valid yet; {clock}whoever runs the server must make it anew"
+    if error.verify_code in _OTHER_HOST:
+        host = server.rpartition(":")[0]
+        return begin + (
+            f"is for other names ({error.verify_message}); use one of those, or let whoever runs the server make it "
+            f"anew with `perdl certs DIR --host {host}`"
+        )
+    return begin + (
+        f"is not signed by the authority in {CA} ({error.verify_message}); check the address, and ask whoever runs "
+        f"the server for its {CA}"
+    )
+
+
+def _clock_problem(response: httpx.Response, server: str) -> str | None:
+    """Flower's server takes requests that are at most seconds from the future or minutes old."""
+    try:
+        there = email.utils.parsedate_to_datetime(response.headers["date"])
+        ahead = (now() - there).total_seconds()
+    except (KeyError, ValueError, TypeError):
+        return None
+    # The header has whole seconds and is a little older than this moment.
+    if -(TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE) < ahead < SYSTEM_TIME_TOLERANCE:
+        return None
+    way = "ahead of" if ahead > 0 else "behind"
+    return (
+        f"{server} does not admit this client, for its clock is {abs(ahead):.0f} s {way} the server's "
+        f"({_utc(now())} here, {_utc(there)} there, UTC); set it right"
+    )
+
+
+def _utc(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S}"
+
+
+def _ssl_error(error: BaseException | None) -> ssl.SSLError | None:
+    while error is not None and not isinstance(error, ssl.SSLError):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def _speaks_tls(server: str) -> bool:
+    host, _, port = server.rpartition(":")
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with (
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE) as plain,
+            context.wrap_socket(plain, server_hostname=host.strip("[]")),
+        ):
+            return True
+    except OSError:
+        return False
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise SettingsError(
+            f"--certs: {path} cannot be read ({error.strerror}); the folder must hold {CA} and {KEY}, see "
+            "docs/security.md"
+        ) from None
