@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from common.errors import PerdlError
@@ -12,16 +13,22 @@ FRESH = 60.0  # seconds; clients give a sign every ten, servers more often
 _FILE = "alive"
 
 
-def give_sign(folder: Path) -> None:
-    """Touch ``folder/alive``; a full or missing disk is for others to report."""
-    with suppress(OSError):
-        (folder / _FILE).touch()
+@contextmanager
+def signs_of_life(folder: Path) -> Iterator[Callable[[], None]]:
+    """Yield what touches ``folder/alive``; at the end the file is removed, for what ended in order is not alive.
 
+    A disk that is full or gone is for others to report.
+    """
 
-def forget_sign(folder: Path) -> None:
-    """Remove ``folder/alive``: what ended in order does not look alive for another minute."""
-    with suppress(OSError):
-        (folder / _FILE).unlink()
+    def give_sign() -> None:
+        with suppress(OSError):
+            (folder / _FILE).touch()
+
+    try:
+        yield give_sign
+    finally:
+        with suppress(OSError):
+            (folder / _FILE).unlink()
 
 
 def check_sign(folder: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -49,3 +49,18 @@ def write_json(path: Path, value: Any) -> None:
 def write_npz(path: Path, **arrays: NDArray[Any]) -> None:
     """Write arrays as ``.npz`` atomically, without pickling."""
     write_atomically(path, lambda file: np.savez(file, allow_pickle=False, **arrays))
+
+
+def plain(value: Any) -> Any:
+    """Turn NumPy's types into Python's; what JSON cannot say (NaN, infinity) becomes null."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value

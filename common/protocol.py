@@ -8,12 +8,17 @@ requests to the SuperLink.
 message        server to client                                        client to server
 =============  ======================================================  ===========================================
 initialise     settings (JSON, seed included)                          ``dictionary`` (d, m_i): used atoms of
-                                                                       D_i^(0); ``usage`` (m_i,); scalars
-update         ``global_dictionary`` (d, r^g); until the client has    ``contribution`` (d, r^g); for ``energy``
-               answered one: its own ``indices`` and ``signs``         ``energies`` (r^g,); scalars
+                                                                       D_i^(0); ``usage`` (m_i,); scalars. Once it
+                                                                       has answered a round: its ``step`` only
+update         ``global_dictionary`` (d, r^g), ``round``; until the    ``contribution`` (d, r^g); for ``energy``
+               client has answered one: its own ``indices`` and        ``energies`` (r^g,); scalars
+               ``signs``
 finish         ``global_dictionary`` (d, r^g); the same rule; if the   scalars
                run ends before its time, ``reason``
 =============  ======================================================  ===========================================
+
+Every message from the server carries ``run``, the run's id, which stays the same when a server resumes the run; every
+answer carries ``client``, the client's name.
 """
 
 from __future__ import annotations
@@ -31,7 +36,7 @@ from numpy.typing import NDArray
 
 from common.errors import PerdlError
 
-PROTOCOL = 1
+PROTOCOL = 2
 INITIALISE, UPDATE, FINISH = "train.initialise", "train.update", "train.finish"
 
 Scalar = bool | int | float | str

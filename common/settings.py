@@ -252,6 +252,14 @@ def load_settings(path: str | Path | None = None, overrides: Sequence[str] = ())
         raise error if told or path is None else SettingsError(f"{path}: {error}") from None
 
 
+def override_settings(settings: Settings, overrides: Sequence[str]) -> Settings:
+    """Return settings with some ``key=value`` put over them."""
+    values = settings.model_dump(exclude_unset=True)
+    for key, value in map(_parse_override, overrides):
+        _set(values, key, value)
+    return _validated(Settings, values, "")
+
+
 def learning_overrides(overrides: Sequence[str]) -> dict[str, bool | int | float | str]:
     """Read a client's own ``key=value`` settings; only those of :class:`LearningSettings` are a client's own.
 

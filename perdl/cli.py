@@ -110,6 +110,9 @@ def simulate(
 def server(
     config: ConfigArgument = "processes",
     address: Annotated[str, typer.Option(help="HOST:PORT on loopback for the clients")] = "127.0.0.1:8000",
+    resume: Annotated[
+        Path | None, typer.Option(help="go on with the run that was left unfinished in this folder")
+    ] = None,
     certs: Annotated[Path | None, typer.Option(help="folder made by perdl certs: TLS, and who may join")] = None,
     insecure: InsecureOption = False,
     override: OverrideOption = [],  # noqa: B006
@@ -120,17 +123,22 @@ def server(
 ) -> None:
     """Wait for real clients, run one federation with them, write its results, end."""
     from perdl.progress import progress
-    from perdl.run import serve
+    from perdl.run import resumed_settings, serve
 
     _check_trust(certs, insecure, "DIR made by `perdl certs DIR`")
-    settings = _settings(config, override, output, seed, overwrite)
+    if resume is None:
+        settings = _settings(config, override, output, seed, overwrite)
+    else:
+        settings = resumed_settings(resume, override)
+        global _folder
+        _folder = resume
     _interrupt_on_sigterm()
 
     def ready() -> None:
         _line(f"server on {address}, waiting for {settings.n_clients} clients")
 
     with progress(Path(settings.output), settings.rounds, _out):
-        summary = serve(settings, address, ready, certs=certs, on_event=_line)
+        summary = serve(settings, address, ready, certs=certs, on_event=_line, resume=resume is not None)
     print_summary(_out, summary, Path(settings.output))
 
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from common.alive import forget_sign, give_sign
+from common.alive import signs_of_life
 from common.errors import FederationError, PerdlError, SettingsError
 from common.files import write_json
-from common.settings import Settings, settings_from_values
+from common.settings import Settings, override_settings, settings_from_values
 from perdl_client.data import check_data, client_files, video_frames
+from perdl_server.checkpoint import NEWEST, load_checkpoint
 from perdl_server.results import STOP, stop_run_in
 
+RESUMABLE = ("rounds", "tolerance", "quorum", "join_timeout", "round_timeout")
 Engine = Literal["in-process", "ray"]
 
 
@@ -65,6 +67,7 @@ def serve(
     *,
     certs: Path | None = None,
     on_event: Callable[[str], None] = lambda text: None,
+    resume: bool = False,
 ) -> dict[str, Any]:
     """Start Flower's SuperLink on loopback, run one federation over the clients that join, and end.
 
@@ -79,6 +82,8 @@ def serve(
         Folder of the server's certificates and its clients' keys (`perdl.certs`); plain text without it.
     on_event : callable (str) -> None, optional
         Told in words who may join later, or may not any more.
+    resume : bool
+        Go on with the run whose checkpoint is in the folder, see :func:`resumed_settings`.
 
     Returns
     -------
@@ -92,6 +97,7 @@ def serve(
     FederationError
         If the SuperLink does not start or the run fails.
     """
+    from common.locks import locked
     from perdl.certs import KEYS, check_certs
     from perdl.members import Members
     from perdl.superlink import check_address, control, run_status, submit, superlink, write_bundle
@@ -104,7 +110,11 @@ def serve(
     home, log = folder / "flower", folder / "superlink.log"
     for name in ("summary.json", STOP):
         (folder / name).unlink(missing_ok=True)
-    with superlink(address, home, log=log, certs=certs):
+    with (
+        locked(folder, "server"),
+        signs_of_life(folder) as give_sign,
+        superlink(address, home, log=log, certs=certs, resumed=resume),
+    ):
         members = None
         if certs is not None:
             members = Members(certs / KEYS, lambda call, request: control(call, request, address, certs), on_event)
@@ -115,7 +125,7 @@ def serve(
         status = details = ""
         try:
             while not status.startswith("finished"):
-                give_sign(folder)
+                give_sign()
                 time.sleep(0.2)
                 if members is not None:
                     members.update()
@@ -124,17 +134,50 @@ def serve(
             # The ServerApp is a process of its own, which Flower ends without a word.
             stop_run_in(folder)
             raise
-        finally:
-            forget_sign(folder)
+        except FederationError as error:
+            raise FederationError(f"{error}{_cure(folder)}") from None
     if not (folder / "summary.json").exists():
-        raise FederationError(f"the run ended ({status} {details}) without results; the log is {log}")
+        raise FederationError(f"the run ended ({status} {details}) without results; the log is {log}{_cure(folder)}")
     summary = read_summary(folder)
     if status != "finished:completed":
         reason = str(summary["stop_reason"]).removeprefix("failed: ")
         if reason == "interrupted":
             raise KeyboardInterrupt
-        raise FederationError(f"{reason} (what was done is in {folder})")
+        raise FederationError(f"{reason} (what was done is in {folder}){_cure(folder)}")
     return summary
+
+
+def _cure(folder: Path) -> str:
+    return f"; go on with `perdl server --resume {folder}`" if (folder / NEWEST).exists() else ""
+
+
+def resumed_settings(folder: Path, overrides: Sequence[str] = ()) -> Settings:
+    """Return the settings of a run that a server left unfinished.
+
+    Parameters
+    ----------
+    folder : Path
+        Of its results.
+    overrides : sequence of str
+        ``key=value``; only of those in ``RESUMABLE``, since clients were told the others.
+
+    Raises
+    ------
+    PerdlError
+        If there is no checkpoint, or the run has come to its end.
+    """
+    checkpoint = load_checkpoint(folder)
+    keys = [override.partition("=")[0].strip() for override in overrides]
+    if wrong := [key for key in keys if key not in RESUMABLE]:
+        raise SettingsError(f"{wrong[0]}: a run that is resumed can change {', '.join(RESUMABLE)} only")
+    text = json.dumps(checkpoint.report["settings"] | {"output": str(folder)})
+    settings = override_settings(settings_from_values(json.loads(text)), overrides)
+    over = checkpoint.ended == "tolerance" or checkpoint.round >= settings.rounds
+    if over and (folder / "summary.json").exists():
+        reason = read_summary(folder)["stop_reason"]
+        if reason in ("tolerance", "rounds"):
+            raise SettingsError(f"the run in {folder} has come to its end ({reason}): there is nothing to resume")
+    return settings
 
 
 def count_clients(settings: Settings) -> Settings:

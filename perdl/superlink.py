@@ -28,7 +28,7 @@ from common.errors import FederationError, SettingsError
 from perdl import __version__
 from perdl.certs import CA, CERTIFICATE, KEY
 from perdl_client.stock import Scalar, flower_command, flower_environment, toml_value
-from perdl_server.results import SERVED
+from perdl_server.results import NEW, RESUMED, SERVED
 
 START_LIMIT = 60.0  # seconds; two are usual
 STOP_LIMIT = 5.0  # seconds, once for the SuperLink and once for what it started
@@ -50,7 +50,9 @@ flower_superlink()
 
 
 @contextmanager
-def superlink(address: str, home: Path, *, log: Path, certs: Path | None = None) -> Iterator[None]:
+def superlink(
+    address: str, home: Path, *, log: Path, certs: Path | None = None, resumed: bool = False
+) -> Iterator[None]:
     """A SuperLink that is healthy on entry; on exit it and all that it started are gone.
 
     Parameters
@@ -64,6 +66,8 @@ def superlink(address: str, home: Path, *, log: Path, certs: Path | None = None)
     certs : Path, optional
         Folder of the server's certificates, which are taken as good (`perdl.certs.check_certs`): the SuperLink
         speaks TLS, and a client must have a registered key. Without it, plain text and whoever comes.
+    resumed : bool
+        Whether its ServerApp goes on with a run.
 
     Raises
     ------
@@ -84,7 +88,7 @@ def superlink(address: str, home: Path, *, log: Path, certs: Path | None = None)
     with log.open("ab") as output:
         process = subprocess.Popen(
             [*command, "--disable-runtime-dependency-installation"],
-            env=_environment(home),
+            env=_environment(home) | {SERVED: RESUMED if resumed else NEW},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -189,7 +193,7 @@ def _connection(address: str, certs: Path | None, timeout: float) -> http.client
 
 
 def _environment(home: Path) -> dict[str, str]:
-    environment = flower_environment() | {"FLWR_HOME": str(home.resolve()), SERVED: "1"}
+    environment = flower_environment() | {"FLWR_HOME": str(home.resolve())}
     spared = [environment.get("NO_PROXY") or environment.get("no_proxy") or "", "127.0.0.1", "localhost", "::1"]
     return environment | dict.fromkeys(("NO_PROXY", "no_proxy"), ",".join(filter(None, spared)))
 

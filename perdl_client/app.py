@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from flwr.app import Context, Error, Message, RecordDict
@@ -25,14 +26,14 @@ from perdl_client.learners import LEARNERS
 from perdl_client.local_update import relative_error, retract
 from perdl_client.round import client_round
 from perdl_client.start import first_dictionary, mean_share, rms, usage, used_atoms
-from perdl_client.state import ClientState, has_state, load_state, save_model, save_state
+from perdl_client.state import NOTHING_USED, ClientState, find_state, save_model, save_state
 
 Floats = NDArray[np.floating]
 _log = logging.getLogger("perdl.client")
 
 app = ClientApp()
 
-_samples: dict[tuple[int, str], Floats] = {}
+_samples: dict[tuple[str, str], Floats] = {}
 """Samples of the run in progress, so that a warm process reads its file once."""
 
 
@@ -61,6 +62,9 @@ def _answer(handle: Callable[[Payload, Context], RecordDict], message: Message, 
             return Message(handle(unpack(message.content), context), reply_to=message)
     except PerdlError as error:
         reason = str(error)
+    except OSError as error:  # a full disk, say: the round is not done, and may be asked again
+        _log.error("%s: %s", error.filename or "writing", error.strerror)
+        reason = f"its own disk or folder fails it: {error.strerror or type(error).__name__}"
     except Exception as error:
         _log.exception("unforeseen failure")
         reason = f"{type(error).__name__} (details are in the client's own log)"
@@ -69,13 +73,15 @@ def _answer(handle: Callable[[Payload, Context], RecordDict], message: Message, 
 
 def _initialise(payload: Payload, context: Context) -> RecordDict:
     identity = Identity.of(context.node_config)
-    if has_state(context, identity.state_folder()):
-        raise ProtocolError(f"{identity.name} has sent its first dictionary of this run, and sends no other")
-    text = payload.scalar("settings", str)
+    run = payload.scalar("run", str)
+    state = find_state(run, context, identity.state_folder())
+    if state is not None and state.step > 0:  # it was here before, and its atoms are split
+        return pack({}, client=identity.name, step=state.step)
+    text = state.settings if state is not None else payload.scalar("settings", str)
     settings = settings_from_values(json.loads(text))
     learning = identity.learning(settings)
-    Y = _data(identity, settings, context.run_id)
-    D = first_dictionary(Y, learning, settings.seed, identity.name)
+    Y = _data(identity, settings, run)
+    D = first_dictionary(Y, learning, settings.seed, identity.name) if state is None else state.local_dictionary
     r = D.shape[1]
     X = learning.make_coder(rms(Y))(Y, D)
     energies = usage(X)
@@ -94,9 +100,11 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
             f"{settings.n_global}: lower n_global, min_usage or min_samples (and --min-samples), or give this client "
             "more samples"
         )
-    save_state(ClientState(text, 0, D, used=used), context, identity.state_folder())
+    save_state(ClientState(run, text, 0, D, used=used), context, identity.state_folder())
     scalars: dict[str, Scalar] = {
         "client": identity.name,
+        "step": 0,
+        "returning": state is not None,
         "n_features": Y.shape[0],
         "n_samples": Y.shape[1],
         "n_atoms": r,
@@ -109,11 +117,9 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
 
 def _update(payload: Payload, context: Context) -> RecordDict:
     identity = Identity.of(context.node_config)
-    state, settings, learning, D_g, D_l = _resume(payload, context, identity)
     step = payload.scalar("round", int)
-    if step <= state.step:
-        raise ProtocolError(f"{identity.name} has answered round {state.step} already, and was asked for round {step}")
-    Y = _data(identity, settings, context.run_id)
+    state, settings, learning, D_g, D_l = _resume(payload, context, identity, before=step)
+    Y = _data(identity, settings, state.run)
     new, watch = client_round(Y, D_g, D_l, learning, state.watch, step, settings.seed, identity.name)
     contribution = new.stretched if settings.aggregation == "procrustes" else new.global_dictionary
     arrays = {"contribution": contribution}
@@ -121,7 +127,9 @@ def _update(payload: Payload, context: Context) -> RecordDict:
         arrays["energies"] = new.energies
     if not all(np.isfinite(a).all() for a in (new.local_dictionary, *arrays.values())):
         raise PerdlError(f"{identity.name}: the update is not finite; lower step_size or rescale the data")
-    after = ClientState(state.settings, step, new.local_dictionary, D_g.shape[1], watch=watch)
+    after = replace(
+        state, step=step, local_dictionary=new.local_dictionary, n_global=D_g.shape[1], used=NOTHING_USED, watch=watch
+    )
     save_state(after, context, identity.state_folder())
     scalars: dict[str, Scalar] = {
         "round": step,
@@ -134,27 +142,27 @@ def _update(payload: Payload, context: Context) -> RecordDict:
 
 def _finish(payload: Payload, context: Context) -> RecordDict:
     identity = Identity.of(context.node_config)
+    run = payload.scalar("run", str)
     if "global_dictionary" not in payload.arrays:  # the run failed before there was anything to keep
-        _samples.pop((context.run_id, identity.name), None)
+        _samples.pop((run, identity.name), None)
         return pack({}, client=identity.name)
-    state, settings, learning, D_g, D_l = _resume(payload, context, identity)
-    Y = _data(identity, settings, context.run_id)
+    _, settings, learning, D_g, D_l = _resume(payload, context, identity)
+    Y = _data(identity, settings, run)
     D = np.hstack([D_g, D_l])
     scalars: dict[str, Scalar] = {"error": relative_error(Y, D, learning.make_coder(rms(Y))(Y, D))}
     known = truth(identity, settings)
     if known is not None and known.local_dictionary.shape == D_l.shape:
         scalars["local_distance"] = dictionary_distance(D_l, known.local_dictionary)
-    save_model(identity.folder(settings), D_g, D_l)
-    save_state(ClientState(state.settings, state.step, D_l, D_g.shape[1]), context, identity.state_folder())
-    _samples.pop((context.run_id, identity.name), None)
+    save_model(identity.folder(settings), D_g, D_l)  # its state stays: a run that was interrupted may go on
+    _samples.pop((run, identity.name), None)
     return pack({}, client=identity.name, **scalars)
 
 
 def _resume(
-    payload: Payload, context: Context, identity: Identity
+    payload: Payload, context: Context, identity: Identity, before: int | None = None
 ) -> tuple[ClientState, Settings, LearningSettings, Floats, Floats]:
     """Return state, settings, and the dictionary with which a message begins: received D^g, own D^l off it."""
-    state = load_state(context, identity.state_folder())
+    state = _state(payload.scalar("run", str), context, identity, before)
     settings = settings_from_values(json.loads(state.settings))
     learning = identity.learning(settings)
     D_l = state.local_dictionary
@@ -167,6 +175,10 @@ def _resume(
         indices = payload.array("indices", (D_g.shape[1],), "i")
         if len(np.unique(indices)) < len(indices) or not np.isin(indices, np.arange(len(state.used))).all():
             raise ProtocolError(f"{identity.name} was sent indices that are not its own")
+        newest = find_state(state.run, context, identity.state_folder()) or state
+        if len(newest.split) and not np.array_equal(newest.split, indices):
+            raise ProtocolError(f"{identity.name} was sent other indices than before")
+        state = replace(state, split=indices.astype(np.intp))
         # The server counts the atoms that it was sent; an answer that got lost leaves them split already.
         D_l = D_l[:, np.setdiff1d(np.arange(D_l.shape[1]), state.used[indices])]
     if LEARNERS[learning.learner].orthonormal:
@@ -174,8 +186,24 @@ def _resume(
     return state, settings, learning, D_g, D_l
 
 
-def _data(identity: Identity, settings: Settings, run_id: int) -> Floats:
-    key = (run_id, identity.name)
+def _state(run: str, context: Context, identity: Identity, before: int | None) -> ClientState:
+    folder = identity.state_folder()
+    state = find_state(run, context, folder, before)
+    if state is not None:
+        return state
+    newest = find_state(run, context, folder)
+    if newest is None:
+        raise ProtocolError(
+            f"{identity.name} has no state of this run: it was restarted without its folder, or joined too late"
+        )
+    raise ProtocolError(
+        f"{identity.name} has answered round {newest.step} already, was asked for round {before}, and has nothing left "
+        "of the time before"
+    )
+
+
+def _data(identity: Identity, settings: Settings, run: str) -> Floats:
+    key = (run, identity.name)
     if key not in _samples:
         _samples[key] = load_data(identity, settings)
     return _samples[key]

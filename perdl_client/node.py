@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TypeVar
 
 import httpx
@@ -50,6 +51,7 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from common.errors import FederationError, PerdlError, SettingsError
+from common.files import write_text
 from perdl_client.trust import trust_problem
 
 Keys = tuple[ec.EllipticCurvePrivateKey, ec.EllipticCurvePublicKey]
@@ -64,6 +66,8 @@ IDLE_POLL = 0.5  # seconds: each poll costs the server about 10 ms
 RETRY_FIRST, RETRY_MOST = 0.1, 2.0  # seconds between attempts to reach a server
 RUN_CHECK = 5.0  # seconds of silence after which to ask whether the run still goes on
 LAST_WORD = 5.0  # seconds to spend on delivering the last reply, and on its being read: the work is done either way
+ADMISSION = 10.0  # seconds to go on asking a server that does not admit this client
+SLOW = 5.0  # seconds of work after which messages may have piled up
 BUSY = {429, 502, 503, 504}  # worth another try; a gateway answers so while its server restarts
 TIMEOUT = httpx.Timeout(30.0, connect=5.0)
 UNAUTHORIZED, FORBIDDEN = 401, 403
@@ -94,6 +98,7 @@ def run_node(
     authentication_keys: Keys | None = None,
     on_event: Callable[[str], None] | None = None,
     on_beat: Callable[[], None] = lambda: None,
+    memory: Path | None = None,
 ) -> None:
     """Join a server and answer its messages with ``app`` until the last one, or until ``stop`` is set.
 
@@ -122,13 +127,18 @@ def run_node(
         Told in words when the node waits, joins, loses its server, and is done.
     on_beat : callable () -> None, optional
         Called about every ten seconds, from one thread or another, also while the app computes or no server answers.
+    memory : Path, optional
+        File that keeps this node's number while it is joined: a process that was killed is taken for alive for up to a
+        minute, and lets the next one with the same key in only if that can say which it was.
 
     Raises
     ------
     FederationError
         If the server cannot be reached for ``max_wait`` seconds, refuses this client, or ends its run early.
     """
-    link = _Link(server, stop or threading.Event(), on_event or logger.debug, on_beat, max_wait, root_certificates)
+    link = _Link(
+        server, stop or threading.Event(), on_event or logger.debug, on_beat, max_wait, root_certificates, memory
+    )
     contexts: dict[int, Context] = {}
     with suppress(_StoppedError):
         while True:
@@ -150,10 +160,11 @@ def _serve(
     is_last: Callable[[Message], bool],
 ) -> bool:
     """Answer messages. True after the last one, False if the server has forgotten this node."""
-    pause, run_id, heard, over_since = poll, None, time.monotonic(), None
+    pause, run_id, heard, over_since, slow = poll, None, time.monotonic(), None, False
     while True:
         try:
-            message = link.receive()
+            now = time.monotonic()
+            message = link.receive(newest=slow)
             if message is not None:
                 run_id, over_since, pause = message.metadata.run_id, None, poll
                 context = contexts.setdefault(run_id, Context(run_id, 0, {**node_config}, RecordDict(), {}))
@@ -162,9 +173,8 @@ def _serve(
                 _answer(link, app, message, context, last)
                 if last:
                     return True
-                heard = time.monotonic()
+                slow, heard = time.monotonic() - now > SLOW, time.monotonic()
                 continue
-            now = time.monotonic()
             if run_id is not None and now - heard >= RUN_CHECK:
                 heard = now
                 over_since = (over_since or now) if link.run_is_over(run_id) else None
@@ -220,11 +230,12 @@ class _Link:
         beat: Callable[[], None],
         max_wait: float | None,
         root_certificates: bytes | None,
+        memory: Path | None,
     ) -> None:
         host, _, port = server.rpartition(":")
         if not host or not port.isdecimal() or "/" in server:
             raise SettingsError(f"the server's address is {server!r}; write it as HOST:PORT, as in 127.0.0.1:8000")
-        self.server, self.stop, self.tell, self.beat = server, stop, tell, beat
+        self.server, self.stop, self.tell, self.beat, self.memory = server, stop, tell, beat, memory
         self.max_wait = float("inf") if max_wait is None else max_wait
         try:
             self.verify = ssl.create_default_context(cadata=root_certificates.decode()) if root_certificates else None
@@ -288,8 +299,7 @@ class _Link:
             try:
                 if keys is None:
                     self.call(self.client.RegisterNode, RegisterNodeFleetRequest(public_key=key))
-                request = ActivateNodeRequest(public_key=key, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL)
-                self.node = Node(node_id=self.call(self.client.ActivateNode, request).node_id)
+                self.node = Node(node_id=self._activate(key))
             except _RefusedError as refusal:
                 raise FederationError(
                     f"{self.server} does not admit this client ({refusal}); check that this is a perdl server's "
@@ -312,6 +322,30 @@ class _Link:
                     self.client.DeactivateNode(DeactivateNodeRequest(node_id=self.node.node_id))
                     if keys is None:
                         self.client.UnregisterNode(UnregisterNodeFleetRequest(node_id=self.node.node_id))
+                    if self.memory:
+                        self.memory.unlink(missing_ok=True)
+
+    def _activate(self, key: bytes) -> int:
+        """Become active. A server that was just started may not know its clients' keys at once, so there is time."""
+        request = ActivateNodeRequest(public_key=key, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL)
+        until = time.monotonic() + ADMISSION
+        while True:
+            try:
+                node = self.call(self.client.ActivateNode, request).node_id
+            except _RefusedError:
+                if time.monotonic() >= until:
+                    raise
+                self._let_former_go()
+                self.pause(1.0)
+            else:
+                if self.memory:
+                    write_text(self.memory, str(node))
+                return node
+
+    def _let_former_go(self) -> None:
+        with suppress(OSError, ValueError, AttributeError, httpx.HTTPError):
+            former = int(self.memory.read_text())  # type: ignore[union-attr]
+            self.client.DeactivateNode(DeactivateNodeRequest(node_id=former))
 
     def _heartbeat(self, quit_heartbeat: threading.Event) -> None:
         """Three signs of life per interval, so that a lost one costs nothing. Failures show in the main loop."""
@@ -322,8 +356,16 @@ class _Link:
             with suppress(httpx.HTTPError, RuntimeError):
                 self.client.SendNodeHeartbeat(request)
 
-    def receive(self) -> Message | None:
-        """Pull one message with all its objects, and confirm it; None if there is none."""
+    def receive(self, *, newest: bool = False) -> Message | None:
+        """Pull one message, or the newest of those that have piled up; None if there is none."""
+        message = self._receive()
+        while newest and message is not None and (later := self._receive()) is not None:
+            logger.info("skipped a message that a later one has overtaken")
+            message = later
+        return message
+
+    def _receive(self) -> Message | None:
+        """Pull one message with all its objects, and confirm it."""
         response = self.call(self.client.PullMessages, PullMessagesRequest(node=self.node))
         if not response.messages_list:
             return None

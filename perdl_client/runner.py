@@ -11,7 +11,7 @@ from pathlib import Path
 
 from flwr.app import Message
 
-from common.alive import forget_sign, give_sign
+from common.alive import signs_of_life
 from common.errors import DataError, FederationError, SettingsError
 from common.files import write_atomically
 from common.protocol import FINISH, ProtocolError, Scalar, check_name, unpack
@@ -93,6 +93,7 @@ def run_client(
     FederationError
         If the server is not there for ``max_wait`` seconds, or its run ended before its time.
     """
+    from common.locks import locked
     from perdl_client.app import app
     from perdl_client.node import run_node
 
@@ -105,7 +106,7 @@ def run_client(
         return True
 
     folder = Path(str(told["folder"]))
-    try:
+    with locked(folder, "client"), signs_of_life(folder) as beat:
         run_node(
             server,
             app,
@@ -116,10 +117,9 @@ def run_client(
             root_certificates=credentials.root_certificates if credentials else None,
             authentication_keys=credentials.keys if credentials else None,
             on_event=on_event,
-            on_beat=lambda: give_sign(folder),
+            on_beat=beat,
+            memory=folder / "node",
         )
-    finally:
-        forget_sign(folder)
     if any(reasons):
         raise FederationError(f"the run ended before its time: {reasons[-1]}")
 

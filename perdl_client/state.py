@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
@@ -16,9 +17,17 @@ from perdl_client.round import NOTHING_SEEN, Watch
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.intp]
+_log = logging.getLogger("perdl.client")
+
+VERSION = 1
+"""Of the files; another perdl's are refused rather than misread."""
+
+KEPT = 3
+"""A server that resumes from its last complete round, or from the one before it, asks again what was answered: a client
+then goes on from the state that it had before, and its answer is the same to the last bit."""
 
 _STATE = "perdl"
-_FILE = "state.npz"
+NOTHING_USED = np.empty(0, dtype=np.intp)
 
 
 @dataclass(frozen=True)
@@ -27,6 +36,8 @@ class ClientState:
 
     Attributes
     ----------
+    run : str
+        The run's id, given by its server; the same after the server was resumed.
     settings : str
         The run's settings as JSON, as the server sent them.
     step : int
@@ -37,76 +48,130 @@ class ClientState:
         r^g as it was when the first D^g came; -1 before.
     used : (m,) int array
         Which of its atoms the client sent for matching; empty once D^l is split off.
+    split : (r_g,) int array
+        Which of those it was told are global; empty before. Later questions may not split it otherwise.
     watch : Watch
         Its own evidence of being stuck.
     """
 
+    run: str
     settings: str
     step: int
     local_dictionary: Floats
     n_global: int = -1
-    used: Ints = field(default_factory=lambda: np.empty(0, dtype=np.intp))
+    used: Ints = field(default_factory=lambda: NOTHING_USED)
+    split: Ints = field(default_factory=lambda: NOTHING_USED)
     watch: Watch = NOTHING_SEEN
 
 
 def save_state(state: ClientState, context: Context, folder: Path | None) -> None:
-    """Keep the state in Flower's context and, if a folder is given, on the client's own disk.
+    """Keep the state in Flower's context and, if a folder is given, the last few on the client's own disk.
 
     Parameters
     ----------
     state : ClientState
     context : flwr.app.Context
     folder : Path, optional
-        A restarted client finds its state there; files are written whole or not at all.
+        A restarted client finds its states there; files are written whole or not at all.
+
+    Raises
+    ------
+    OSError
+        If the disk does not take it; the state before it then stays in force.
     """
     watch = np.array(astuple(state.watch), dtype=np.float64)
-    arrays = {"local_dictionary": state.local_dictionary, "used": state.used, "watch": watch}
-    record = pack(arrays, settings=state.settings, step=state.step, n_global=state.n_global)
-    context.state.config_records[_STATE] = record.config_records[_STATE]
+    arrays = {"local_dictionary": state.local_dictionary, "used": state.used, "split": state.split, "watch": watch}
     if folder is not None:
-        head = np.array([state.settings, str(state.step), str(state.n_global), str(context.run_id)])
-        write_npz(folder / _FILE, head=head, **arrays)
+        head = np.array([str(VERSION), state.run, state.settings, str(state.step), str(state.n_global)])
+        write_npz(folder / "state" / f"{state.step:08d}.npz", head=head, **arrays)
+        _prune(folder, state.step)
+    record = pack(arrays, run=state.run, settings=state.settings, step=state.step, n_global=state.n_global)
+    context.state.config_records[_STATE] = record.config_records[_STATE]
 
 
-def load_state(context: Context, folder: Path | None) -> ClientState:
-    """Return the state of this run, from Flower's context or else from the client's own disk.
+def find_state(run: str, context: Context, folder: Path | None, before: int | None = None) -> ClientState | None:
+    """Return the newest state of a run, from Flower's context or else from the client's own disk.
+
+    Parameters
+    ----------
+    run : str
+    context : flwr.app.Context
+    folder : Path, optional
+    before : int, optional
+        Only states that had not yet answered this round.
+
+    Returns
+    -------
+    ClientState, or None
+        None if there is none: the client was never initialised in this run, its states are lost or too new.
 
     Raises
     ------
     PerdlError
-        If there is none: the client was never initialised in this run, or its state is lost.
+        If another version of perdl wrote them.
     """
+
+    def fits(state: ClientState) -> bool:
+        return state.run == run and (before is None or state.step < before)
+
     if _STATE in context.state.config_records:
-        payload = unpack(context.state)
-        return ClientState(
-            settings=payload.scalar("settings", str),
-            step=payload.scalar("step", int),
-            local_dictionary=payload.array("local_dictionary", (-1, -1)),
-            n_global=payload.scalar("n_global", int),
-            used=payload.array("used", (-1,), "i"),
-            watch=_watch(payload.arrays["watch"]),
-        )
-    if folder is not None and (folder / _FILE).exists():
-        with np.load(folder / _FILE, allow_pickle=False) as file:
-            settings, step, n_global, run_id = file["head"].tolist()
-            if run_id == str(context.run_id):
-                watch = _watch(file["watch"])
-                return ClientState(settings, int(step), file["local_dictionary"], int(n_global), file["used"], watch)
-    raise PerdlError("this client has no state of this run: it was restarted without its folder, or joined too late")
+        state = _unpack(context)
+        if fits(state):
+            return state
+    for path in reversed(_files(folder)):
+        found = _read(path)
+        if found is not None and fits(found):
+            return found
+    return None
+
+
+def _unpack(context: Context) -> ClientState:
+    payload = unpack(context.state)
+    return ClientState(
+        run=payload.scalar("run", str),
+        settings=payload.scalar("settings", str),
+        step=payload.scalar("step", int),
+        local_dictionary=payload.array("local_dictionary", (-1, -1)),
+        n_global=payload.scalar("n_global", int),
+        used=payload.array("used", (-1,), "i"),
+        split=payload.array("split", (-1,), "i"),
+        watch=_watch(payload.arrays["watch"]),
+    )
+
+
+def _files(folder: Path | None) -> list[Path]:
+    return sorted((folder / "state").glob("[0-9]*.npz")) if folder is not None else []
+
+
+def _read(path: Path) -> ClientState | None:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            version, *head = file["head"].tolist()
+            if version != str(VERSION):
+                raise PerdlError(
+                    f"{path} is of format {version}, this perdl writes {VERSION}: go on with the perdl that wrote it"
+                )
+            run, settings, step, n_global = head
+            arrays = (file["used"], file["split"], _watch(file["watch"]))
+            return ClientState(run, settings, int(step), file["local_dictionary"], int(n_global), *arrays)
+    except PerdlError:
+        raise
+    except Exception as error:  # NumPy and zipfile raise many kinds
+        _log.warning("%s cannot be read (%s); the state before it is used", path, type(error).__name__)
+        return None
+
+
+def _prune(folder: Path, step: int) -> None:
+    """Drop the states of a former run, of rounds that a resumed server went back behind, and old ones."""
+    steps = {int(path.stem): path for path in _files(folder)}
+    kept = sorted(steps)[: sorted(steps).index(step) + 1][-KEPT:] if step else [0]
+    for other in steps.keys() - set(kept):
+        steps[other].unlink(missing_ok=True)
 
 
 def _watch(values: Floats) -> Watch:
     objective, previous, next_try, wait = values.tolist()
     return Watch(objective, previous, int(next_try), int(wait))
-
-
-def has_state(context: Context, folder: Path | None) -> bool:
-    """Whether this client has been initialised in this run."""
-    try:
-        load_state(context, folder)
-    except PerdlError:
-        return False
-    return True
 
 
 def save_model(folder: Path, global_dictionary: Floats, local_dictionary: Floats) -> None:

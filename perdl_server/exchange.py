@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
 from common.protocol import payload_bytes
 
+T = TypeVar("T")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.2
 
 
@@ -24,7 +26,9 @@ class Exchange:
     ----------
     grid : Grid
     stopped : callable
-        Whether somebody asked the run to end; asking and waiting then end with KeyboardInterrupt.
+        Whether somebody asked the run to end; waiting then ends with KeyboardInterrupt.
+    before : mapping, optional
+        ``bytes`` of the time before the run was resumed.
 
     Attributes
     ----------
@@ -32,60 +36,47 @@ class Exchange:
         By phase, then ``"to_clients"`` and ``"to_server"``: bytes of messages' contents.
     """
 
-    def __init__(self, grid: Grid, stopped: Callable[[], bool]) -> None:
+    def __init__(
+        self, grid: Grid, stopped: Callable[[], bool], before: Mapping[str, Mapping[str, int]] | None = None
+    ) -> None:
         self.grid = grid
         self._stopped = stopped
         self.bytes: dict[str, dict[str, int]] = defaultdict(lambda: {"to_clients": 0, "to_server": 0})
+        self.bytes |= {phase: dict(counts) for phase, counts in (before or {}).items()}
 
-    def send(self, phase: str, messages: Sequence[Message]) -> dict[str, int]:
-        """Send messages; return the node that each message's id was sent to.
+    def send(self, phase: str, messages: Sequence[Message]) -> list[str]:
+        """Send messages; return the id of each, empty where its node is not there any more.
 
         Parameters
         ----------
         phase : str
             Under what the bytes are counted.
         messages : sequence of Message
-            At most one for each node.
         """
         self.bytes[phase]["to_clients"] += sum(payload_bytes(message.content) for message in messages)
-        ids = self.grid.push_messages(messages)
-        return {i: message.metadata.dst_node_id for i, message in zip(ids, messages, strict=True) if i}
+        return list(self.grid.push_messages(messages)) if messages else []
 
-    def receive(self, phase: str, waiting: dict[str, int]) -> dict[int, Message]:
-        """Return the answers that are there, by node, and take them off ``waiting``.
-
-        An answer belongs to the message that it answers: where a node has gone, Flower answers in its place.
-        """
-        answers = {}
-        for answer in self.grid.pull_messages(list(waiting)):
-            node = waiting.pop(answer.metadata.reply_to_message_id, None)
-            if node is not None:
-                answers[node] = answer
-                if answer.has_content():
-                    self.bytes[phase]["to_server"] += payload_bytes(answer.content)
-        return answers
-
-    def ask(self, phase: str, messages: Sequence[Message], timeout: float, *, last: bool = False) -> dict[int, Message]:
-        """Send messages and return the answers that came within ``timeout`` seconds, by node.
+    def receive(self, phase: str, waiting: dict[str, T]) -> list[tuple[str, T, Message]]:
+        """Return the answers that are there, and take them off ``waiting``.
 
         Parameters
         ----------
-        phase, messages
-            See :meth:`send`.
-        timeout : float
-            Seconds.
-        last : bool
-            Whether this is said to clients of a run that is ending already.
+        phase : str
+        waiting : dict of str to anything
+            What each message's id stands for.
+
+        Returns
+        -------
+        list of (id, what it stands for, answer)
+            An answer belongs to the message that it answers: where a node has gone, Flower answers in its place.
         """
-        waiting = self.send(phase, messages)
-        answers: dict[int, Message] = {}
-
-        def look() -> bool:
-            if waiting:
-                answers.update(self.receive(phase, waiting))
-            return not waiting
-
-        self.wait(look, timeout, heed_stop=not last)
+        answers = []
+        for answer in self.grid.pull_messages(list(waiting)) if waiting else ():
+            question = answer.metadata.reply_to_message_id
+            if question in waiting:
+                answers.append((question, waiting.pop(question), answer))
+                if answer.has_content():
+                    self.bytes[phase]["to_server"] += payload_bytes(answer.content)
         return answers
 
     def wait(self, look: Callable[[], bool], timeout: float, *, heed_stop: bool = True) -> None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
 
 from common.dictionaries import atom_distances
 from common.errors import SettingsError
@@ -97,6 +98,27 @@ def global_matching(
     signs, global_dictionary = _average(dictionaries, indices)
     local = [D[:, np.setdiff1d(np.arange(D.shape[1]), chosen)] for D, chosen in zip(dictionaries, indices, strict=True)]
     return Matching(indices, signs, lengths, global_dictionary, local)
+
+
+def align(global_dictionary: Floats, dictionary: Floats) -> tuple[Ints, Floats]:
+    """Pair every global atom with one of a client that comes after matching, at the least sum of squared distances.
+
+    Parameters
+    ----------
+    global_dictionary : (d, r_g) array
+    dictionary : (d, m) array
+        ``m >= r_g``.
+
+    Returns
+    -------
+    indices : (r_g,) int
+        No atom twice.
+    signs : (r_g,) float, +1 or -1
+    """
+    distances = atom_distances(global_dictionary, dictionary).astype(np.float64)
+    indices: Ints = linear_sum_assignment(distances**2)[1].astype(np.intp)
+    products = np.einsum("dj,dj->j", global_dictionary, dictionary[:, indices])
+    return indices, np.where(products < 0, -1.0, 1.0).astype(dictionary.dtype)
 
 
 def suggest_n_global(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from platform import python_version
@@ -15,45 +18,60 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.errors import PerdlError
-from common.files import write_json, write_npz
+from common.files import plain, write_json, write_npz, write_text
 from common.protocol import PROTOCOL
 from common.settings import Settings
+from perdl_server.checkpoint import BEFORE, NEWEST, Checkpoint, load_checkpoint, save_checkpoint
 
+_log = logging.getLogger("perdl.server")
 Floats = NDArray[np.floating]
 
 STOP = "stop"
 SERVED = "PERDL_SERVED"
-"""Environment variable of a ServerApp that ``perdl server`` watches over."""
+"""Environment variable of a ServerApp that ``perdl server`` watches over: ``new`` or ``resumed``."""
+NEW, RESUMED = "new", "resumed"
 
 
 class RunFolder:
-    """Writes ``metrics.jsonl``, ``rounds.jsonl``, ``global_dictionary.npz`` and ``summary.json``.
+    """Writes ``metrics.jsonl``, ``rounds.jsonl``, ``global_dictionary.npz``, checkpoints and ``summary.json``.
 
     Parameters
     ----------
     path : Path
-        Made if it is not there; what a former run left in these files is removed.
+        Made if it is not there; what a former run left in these files is removed, unless that run is resumed.
 
     Raises
     ------
     PerdlError
-        If the folder cannot be written.
+        If the folder cannot be written, or a run that is to be resumed left no checkpoint.
+
+    Attributes
+    ----------
+    checkpoint : Checkpoint, optional
+        Where a run that is resumed goes on.
 
     Notes
     -----
-    ``metrics.jsonl`` has one row per round and client, ``rounds.jsonl`` one per round.
+    ``metrics.jsonl`` has one row per round and client, ``rounds.jsonl`` one per round. A disk that is full for a while
+    does not end a run: rows wait in memory, and the next round writes them.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._saved_at = 0.0
+        self._waiting: dict[str, bytes] = {"metrics.jsonl": b"", "rounds.jsonl": b""}
+        self._served = os.environ.get(SERVED, "")
+        self.checkpoint: Checkpoint | None = None
         try:
             path.mkdir(parents=True, exist_ok=True)
-            for name in ("metrics.jsonl", "rounds.jsonl"):
-                (path / name).write_text("")
-            for name in ("summary.json", "global_dictionary.npz"):
-                (path / name).unlink(missing_ok=True)
-            if not os.environ.get(SERVED):  # there, whoever serves clears it, and may have written it since
+            if self._served == RESUMED:
+                self.checkpoint = load_checkpoint(path)
+            for name in self._waiting:
+                write_text(path / name, self._rows_until(name, self.checkpoint.round) if self.checkpoint else "")
+            if self.checkpoint is None:
+                for name in ("summary.json", "global_dictionary.npz", NEWEST, BEFORE):
+                    (path / name).unlink(missing_ok=True)
+            if not self._served:  # there, whoever serves clears it, and may have written it since
                 (path / STOP).unlink(missing_ok=True)
         except OSError as error:
             raise PerdlError(f"cannot write results to {path}: {error.strerror}; choose another --output") from None
@@ -64,23 +82,68 @@ class RunFolder:
 
     def add_round(self, row: Mapping[str, Any], clients: list[dict[str, Any]]) -> None:
         """Append one round: a row of its own and one for each client."""
-        self._append("metrics.jsonl", clients)
-        self._append("rounds.jsonl", [dict(row)])
+        for name, rows in (("metrics.jsonl", clients), ("rounds.jsonl", [dict(row)])):
+            self._waiting[name] += "".join(json.dumps(plain(one)) + "\n" for one in rows).encode()
+            if self._bear(f"{name}, kept in memory", partial(_append, self.path / name, self._waiting[name])):
+                self._waiting[name] = b""
 
     def save_dictionary(self, dictionary: Floats, consensus: Floats, *, every: float = 0.0) -> None:
         """Write D^g (d, r^g) and its consensus (r^g,), at most once in ``every`` seconds."""
         if every and time.monotonic() - self._saved_at < every:
             return
-        write_npz(self.path / "global_dictionary.npz", dictionary=dictionary, consensus=consensus)
+        path = self.path / "global_dictionary.npz"
+        self._bear(path.name, lambda: write_npz(path, dictionary=dictionary, consensus=consensus))
         self._saved_at = time.monotonic()
 
-    def save_summary(self, summary: Mapping[str, Any]) -> None:
-        """Write ``summary.json``, the last file of a run: where it is, the run has ended."""
-        write_json(self.path / "summary.json", _plain(summary))
+    def save_checkpoint(self, checkpoint: Callable[[], Checkpoint]) -> None:
+        """Keep what a server needs to resume, if ``perdl server`` runs this: a simulation's clients end with it."""
+        if self._served:
+            self._bear("the checkpoint", lambda: save_checkpoint(checkpoint(), self.path))
 
-    def _append(self, name: str, rows: list[dict[str, Any]]) -> None:
-        with (self.path / name).open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(_plain(row)) + "\n" for row in rows)
+    def save_summary(self, summary: Mapping[str, Any]) -> None:
+        """Write ``summary.json``, the last file of a run: where it is, the run has ended.
+
+        Raises
+        ------
+        PerdlError
+            If it cannot be written.
+        """
+        try:
+            write_json(self.path / "summary.json", plain(summary))
+        except OSError as error:
+            cure = f", then `perdl server --resume {self.path}`" if self._served else ""
+            raise PerdlError(f"cannot write {error.filename}: {error.strerror}; make room{cure}") from None
+
+    def _bear(self, what: str, write: Callable[[], object]) -> bool:
+        """Write, or say that it failed and go on: the run itself is worth more."""
+        try:
+            write()
+        except OSError as error:
+            _log.warning("cannot write %s: %s", what, error.strerror)
+            return False
+        return True
+
+    def _rows_until(self, name: str, t: int) -> str:
+        """What a former server wrote of the rounds that are complete; its last line may be cut short."""
+        rows = (self.path / name).read_text(encoding="utf-8").splitlines() if (self.path / name).exists() else []
+        kept = []
+        for row in rows:
+            with suppress(ValueError):
+                if json.loads(row)["round"] <= t:
+                    kept.append(row + "\n")
+        return "".join(kept)
+
+
+def _append(path: Path, data: bytes) -> None:
+    """Add whole lines or nothing."""
+    with path.open("ab", buffering=0) as file:
+        size = file.seek(0, os.SEEK_END)
+        try:
+            while data:
+                data = data[file.write(data) :]
+        except OSError:
+            file.truncate(size)
+            raise
 
 
 def stop_run_in(path: Path, seconds: float = 10.0) -> None:
@@ -150,18 +213,3 @@ def _version(name: str) -> str:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return "not installed"
-
-
-def _plain(value: Any) -> Any:
-    """Turn NumPy's types into Python's; what JSON cannot say (NaN, infinity) becomes null."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
-    if isinstance(value, np.generic):
-        return _plain(value.item())
-    if isinstance(value, float) and not np.isfinite(value):
-        return None
-    return value

@@ -7,8 +7,9 @@ algorithm 1.
 from __future__ import annotations
 
 import logging
+import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,19 +20,21 @@ from numpy.typing import NDArray
 
 from common.dictionaries import dictionary_distance
 from common.errors import PerdlError
-from common.protocol import UPDATE, Payload, ProtocolError
+from common.protocol import UPDATE, Payload
 from common.settings import Settings
 from common.synthetic import true_global_dictionary
 from perdl_server.aggregation import AGGREGATIONS, combiner, consensus, first_average
+from perdl_server.checkpoint import Checkpoint
+from perdl_server.checks import METRICS, check_update
 from perdl_server.exchange import Exchange
-from perdl_server.federation import Federation
+from perdl_server.federation import LAST_WORD, Federation
 from perdl_server.matching import MatchingError, global_matching, suggest_n_global, unrelated_edges
 from perdl_server.results import RunFolder, describe, spread, warnings
+from perdl_server.roster import Member, Roster
 
 Floats = NDArray[np.floating]
 _log = logging.getLogger("perdl.server")
 _ARRAY = "global_dictionary"
-_METRICS = ("error_before_update", "nonzeros", "reassigned")
 
 
 class PerMA(Strategy):
@@ -60,6 +63,7 @@ class PerMA(Strategy):
         self._consensus: Floats = np.empty(0)
         self._rows: list[dict[str, Any]] = []
         self._report: dict[str, Any] = {}
+        self._began = time.monotonic()
 
     def summary(self) -> None:
         """Log what is going to be done."""
@@ -101,15 +105,22 @@ class PerMA(Strategy):
         changes = {"rounds": num_rounds, "round_timeout": timeout}
         self.settings = self.settings.model_copy(update={k: v for k, v in changes.items() if v is not None})
         self._report = describe(self.settings)
-        federation = self._federation = Federation(self.settings, Exchange(grid, self.folder.asked_to_stop))
+        federation = self._federation = self._gather(grid)
         self.summary()
-        result, began = Result(), time.monotonic()
-        reason = "interrupted"
+        result, reason, former = Result(), "interrupted", self.folder.checkpoint
+        # Of a run whose rounds are all done nothing depends on who comes back to hear so.
+        more = former is not None and former.ended == "rounds" and former.round < self.settings.rounds
+        ended = former.ended if former and not more else ""
+        patience = LAST_WORD if ended else None
         try:
-            federation.join()
-            result.arrays = self._match(federation)
-            reason = self._rounds(federation, grid, result, began)
-            federation.finish(_content(result.arrays))
+            if former is None:
+                federation.join()
+                result.arrays = self._match(federation)
+            else:
+                result.arrays = _record(former.dictionary)
+                federation.rejoin(patience)
+            reason = ended or self._rounds(federation, result)
+            federation.finish(_content(result.arrays), patience)
         except KeyboardInterrupt:
             federation.dismiss(_content(result.arrays), "it was interrupted at the server")
             raise
@@ -118,23 +129,52 @@ class PerMA(Strategy):
             federation.dismiss(_content(result.arrays), "it failed at the server, whose log says why")
             raise
         finally:
-            self._save(federation, result.arrays, reason, time.monotonic() - began)
+            self._save(federation, result.arrays, reason)
         return result
+
+    def _gather(self, grid: Grid) -> Federation:
+        """Set up the members: none yet, or those of the run that is resumed."""
+        former = self.folder.checkpoint
+        self._began = time.monotonic() - (former.seconds if former else 0.0)
+        exchange = Exchange(grid, self.folder.asked_to_stop, former.bytes if former else {})
+        if former is None:
+            return Federation(Roster(self.settings, exchange, secrets.token_hex(8)))
+        resumed = former.report.get("resumed", 0) + 1
+        self._report = {**former.report, **self._report, "rounds": former.round, "resumed": resumed}
+        self._consensus = former.consensus
+        members = [
+            Member(name, dict(facts), gone=True, match=dict(former.matches.get(name, {})))
+            for name, facts in former.members.items()
+        ]
+        roster = Roster(self.settings, exchange, former.run, members)
+        roster.global_dictionary = former.dictionary
+        _log.info("going on after round %d", former.round)
+        return Federation(roster)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Return one message for each member, with D^g and, until it has answered, its own match."""
-        return self._members.messages(UPDATE, _content(arrays), round=server_round)
+        return self._members.messages(UPDATE, _content(arrays), self._members.members, round=server_round)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Return the new D^g from clients' contributions, and the mean of their metrics."""
-        return self._aggregate(server_round, {reply.metadata.src_node_id: reply for reply in replies})
+        by_node = {reply.metadata.src_node_id: reply for reply in replies}
+        answers = [
+            (member, self._members.read(member, by_node[member.node], self._check(server_round)))
+            for member in self._members.members
+            if member.node in by_node
+        ]
+        return self._aggregate(server_round, answers)
 
-    def _aggregate(self, server_round: int, replies: Mapping[int, Message]) -> tuple[ArrayRecord, MetricRecord]:
-        answers = self._members.accept(replies, f"round {server_round}", self._check_update)
+    def _check(self, t: int) -> Callable[[Payload], object]:
+        return lambda payload: check_update(payload, t, self._present, self._aggregation)
+
+    def _aggregate(
+        self, server_round: int, answers: Sequence[tuple[Member, Payload]]
+    ) -> tuple[ArrayRecord, MetricRecord]:
         A = np.stack([payload.arrays["contribution"] for _, payload in answers])
         w = np.stack([payload.arrays.get("energies", np.ones(A.shape[2], A.dtype)) for _, payload in answers])
         self._consensus = consensus(A)
@@ -143,7 +183,7 @@ class PerMA(Strategy):
         if not np.isfinite(new).all():
             raise PerdlError(f"round {server_round}: D^g is not finite any more; rescale the data")
         self._rows = [
-            {"round": server_round, "client": member.name, **{key: payload.scalars[key] for key in _METRICS}}
+            {"round": server_round, "client": member.name, **{key: payload.scalars[key] for key in METRICS}}
             for member, payload in answers
         ]
         errors = [row["error_before_update"] for row in self._rows]
@@ -171,7 +211,7 @@ class PerMA(Strategy):
                 _log.info("n_global = auto: %d, from path lengths %s", n_global, np.round(lengths, 3).tolist())
             matching = global_matching(dictionaries, n_global, names, self.settings.matching)
         except MatchingError as error:
-            federation.blame(error.client, str(error))
+            federation.roster.blame(error.client, str(error))
             raise
         self._report |= {
             "n_global": n_global,
@@ -191,16 +231,18 @@ class PerMA(Strategy):
             member.match = {"indices": index, "signs": sign}
             member.dictionary = np.empty((len(member.dictionary), 0))  # the server keeps no client's atoms
         self._consensus = consensus(A)
+        federation.roster.global_dictionary = D_g
+        self._checkpoint(federation, 0, D_g)
         return _record(D_g)
 
-    def _rounds(self, federation: Federation, grid: Grid, result: Result, began: float) -> str:
+    def _rounds(self, federation: Federation, result: Result) -> str:
         """T rounds; return why they ended."""
-        for t in range(1, self.settings.rounds + 1):
+        former, reason = self.folder.checkpoint, "rounds"
+        for t in range(former.round + 1 if former else 1, self.settings.rounds + 1):
             present = self._present = result.arrays[_ARRAY].numpy()
-            messages = self.configure_train(t, result.arrays, ConfigRecord(), grid)
-            replies = federation.exchange.ask("update", list(messages), self.settings.round_timeout)
-            result.arrays, result.train_metrics_clientapp[t] = self._aggregate(t, replies)
-            new = result.arrays[_ARRAY].numpy()
+            answers = federation.ask(UPDATE, _content(result.arrays), f"round {t}", self._check(t), round=t)
+            result.arrays, result.train_metrics_clientapp[t] = self._aggregate(t, answers)
+            new = federation.roster.global_dictionary = result.arrays[_ARRAY].numpy()
             change = float(np.linalg.norm(new - present, axis=0).max(initial=0.0))
             row = {
                 "round": t,
@@ -209,16 +251,37 @@ class PerMA(Strategy):
                 "error_before_update": spread([row["error_before_update"] for row in self._rows]),
                 "clients": len(self._rows),
                 "bytes": sum(sum(phase.values()) for phase in federation.exchange.bytes.values()),
-                "seconds": time.monotonic() - began,
+                "seconds": time.monotonic() - self._began,
             }
             self.folder.add_round(row, self._rows)
             self.folder.save_dictionary(new, self._consensus, every=1.0)
             self._report["rounds"] = t
             if new.size and change <= self.settings.tolerance:  # with r^g = 0 nothing can come to rest
-                return "tolerance"
-        return "rounds"
+                reason = "tolerance"
+            ended = reason if reason == "tolerance" or t == self.settings.rounds else ""
+            self._checkpoint(federation, t, new, ended)
+            if ended:
+                break
+        return reason
 
-    def _save(self, federation: Federation, arrays: ArrayRecord | None, reason: str, seconds: float) -> None:
+    def _checkpoint(self, federation: Federation, t: int, D_g: Floats, ended: str = "") -> None:
+        members = federation.members
+        self.folder.save_checkpoint(
+            lambda: Checkpoint(
+                run=federation.roster.run,
+                round=t,
+                dictionary=D_g,
+                consensus=self._consensus,
+                members={member.name: member.facts for member in members},
+                matches={member.name: member.match for member in members if member.match},
+                report=self._report,
+                bytes=federation.exchange.bytes,
+                seconds=time.monotonic() - self._began,
+                ended=ended,
+            )
+        )
+
+    def _save(self, federation: Federation, arrays: ArrayRecord | None, reason: str) -> None:
         """Write what is known, whether the run ended well or not."""
         facts = {member.name: member.facts for member in federation.members}
         final: dict[str, Any] = {
@@ -243,19 +306,9 @@ class PerMA(Strategy):
             "clients": facts,
             "final": final,
             "bytes": dict(federation.exchange.bytes),
-            "seconds": seconds,
+            "seconds": time.monotonic() - self._began,
         }
         self.folder.save_summary(summary)
-
-    def _check_update(self, payload: Payload) -> None:
-        shape = self._present.shape
-        contribution = payload.array("contribution", shape)
-        if np.abs(contribution).max(initial=0) > np.sqrt(np.finfo(contribution.dtype).max):
-            raise ProtocolError("contribution is out of all proportion")
-        for key in _METRICS:
-            payload.scalar(key, float)
-        if self._aggregation.weighted and (payload.array("energies", shape[1:]) < 0).any():
-            raise ProtocolError("energies are negative")
 
     @property
     def _members(self) -> Federation:

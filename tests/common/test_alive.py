@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from common.alive import check_sign, forget_sign, give_sign
+from common.alive import check_sign, signs_of_life
 from common.errors import FederationError, PerdlError
 from perdl.cli import app
 from perdl_client.runner import node_config, run_client
@@ -18,29 +18,30 @@ from perdl_client.runner import node_config, run_client
 def test_a_fresh_sign_is_health_and_an_old_or_missing_one_is_not(tmp_path):
     with pytest.raises(PerdlError, match="no server or client"):
         check_sign(tmp_path)
-    give_sign(tmp_path)
-    check_sign(tmp_path)
-    old = time.time() - 90
-    os.utime(tmp_path / "alive", (old, old))
-    with pytest.raises(PerdlError, match="90 s old"):
+    with signs_of_life(tmp_path) as give_sign:
+        give_sign()
         check_sign(tmp_path)
-    give_sign(tmp_path)
-    check_sign(tmp_path)
-    forget_sign(tmp_path)
+        old = time.time() - 90
+        os.utime(tmp_path / "alive", (old, old))
+        with pytest.raises(PerdlError, match="90 s old"):
+            check_sign(tmp_path)
+        give_sign()
+        check_sign(tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_that_is_gone_stops_nobody(tmp_path):
-    give_sign(tmp_path / "gone")
-    forget_sign(tmp_path / "gone")
+    with signs_of_life(tmp_path / "gone") as give_sign:
+        give_sign()
 
 
 def test_the_command_exits_with_one_line(tmp_path):
     failed = CliRunner().invoke(app, ["health", str(tmp_path)])
     assert failed.exit_code == 1
     assert len(failed.output.splitlines()) == 1
-    give_sign(tmp_path)
-    healthy = CliRunner().invoke(app, ["health", str(tmp_path)])
+    with signs_of_life(tmp_path) as give_sign:
+        give_sign()
+        healthy = CliRunner().invoke(app, ["health", str(tmp_path)])
     assert (healthy.exit_code, healthy.output) == (0, "")
 
 

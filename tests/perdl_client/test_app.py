@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 
 import numpy as np
 import pytest
@@ -21,13 +22,15 @@ class Client:
     """A deployed client, asked directly; the server's messages are the test's."""
 
     def __init__(self, folder, Y, **told):
+        self.run = f"run {next(RUNS)}"
+        self.folder = folder
         np.save(folder / "data.npy", Y.T)
         config = {"name": "ada", "data": str(folder / "data.npy"), "folder": str(folder / "own"), **told}
-        self.context = Context(run_id=next(RUNS), node_id=3, node_config=config, state=RecordDict(), run_config={})
+        self.context = Context(run_id=5, node_id=3, node_config=config, state=RecordDict(), run_config={})
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 7, 1, 1
 
     def ask(self, kind, arrays=None, **scalars):
-        return app(Message(pack(arrays or {}, **scalars), 3, kind), self.context)
+        return app(Message(pack(arrays or {}, run=self.run, **scalars), 3, kind), self.context)
 
     def start(self, *overrides):
         settings = load_settings(None, ["n_clients=1", "data.source=files", *overrides])
@@ -58,9 +61,22 @@ def refused(answer, text):
     return answer.has_error() and text in answer.error.reason
 
 
-def test_the_first_dictionary_is_sent_once(client):
-    assert refused(client.start(), "sends no other")
-    assert refused(client.start("n_atoms=5"), "sends no other")
+def same(one, other):
+    one, other = unpack(one.content).arrays, unpack(other.content).arrays
+    assert one.keys() == other.keys()
+    return all(np.array_equal(one[key], other[key]) for key in one)
+
+
+def test_the_first_dictionary_is_the_same_whatever_is_asked_and_none_after_round_1(tmp_path, monkeypatch):
+    monkeypatch.delenv("PERDL_SIMULATION", raising=False)
+    client = Client(tmp_path, sparse_data())
+    first = client.start()
+    assert same(client.start(), first)
+    assert same(client.start("n_atoms=5", "threshold=0.01"), first)
+    first_update(client)
+    again = unpack(client.start("n_atoms=5").content)
+    assert again.scalars["step"] == 1
+    assert not again.arrays
 
 
 def test_no_more_atoms_are_sent_than_were_agreed(client):
@@ -84,10 +100,65 @@ def test_indices_must_be_the_clients_own(client, indices):
     assert first_update(client, indices=indices).has_error()
 
 
-def test_a_replayed_round_is_refused(client):
-    assert first_update(client).has_content()
-    assert refused(first_update(client, indices=None), "has answered round 1 already")
-    assert first_update(client, indices=None, t=2).has_content()
+def restarted(client):
+    client.context.state = RecordDict()  # the folder is all there is
+    return client
+
+
+def test_a_round_that_is_asked_again_is_answered_the_same_and_an_old_one_not(client):
+    answers = {t: first_update(client, t=t) for t in range(1, 6)}
+    for t in (5, 4):
+        assert same(first_update(client, t=t), answers[t])
+        assert same(first_update(restarted(client), t=t), answers[t])
+    assert same(first_update(restarted(client), t=5), answers[5])
+    first_update(client, t=6)
+    assert refused(first_update(client, t=3), "has answered round 6 already, was asked for round 3")
+
+
+def test_a_client_is_split_once(client):
+    first_update(client, indices=(0, 1, 2))
+    assert refused(first_update(client, indices=(0, 1, 3)), "other indices than before")
+    assert first_update(client, indices=(0, 1, 2)).has_content()
+
+
+def test_a_state_cut_short_anywhere_is_noticed_and_the_one_before_it_used(client, caplog):
+    answers = {t: first_update(client, t=t) for t in range(1, 4)}
+    newest = max((client.folder / "own" / "state").iterdir())
+    content = newest.read_bytes()
+    for length in (0, 1, len(content) // 3, len(content) // 2, len(content) - 1):
+        newest.write_bytes(content[:length])
+        with caplog.at_level(logging.WARNING, logger="perdl.client"):
+            assert same(first_update(restarted(client), t=3), answers[3])
+        assert max((client.folder / "own" / "state").iterdir()).read_bytes() == content
+    newest.write_bytes(content[:100])
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, logger="perdl.client"):
+        assert first_update(restarted(client), t=4).has_content()
+    assert "00000003.npz cannot be read" in caplog.text
+
+
+def test_states_of_another_format_are_refused(client):
+    first_update(client)
+    newest = max((client.folder / "own" / "state").iterdir())
+    with np.load(newest) as file:
+        arrays = dict(file)
+    arrays["head"][0] = "7"
+    np.savez(newest, **arrays)
+    assert refused(first_update(restarted(client), t=2), "is of format 7, this perdl writes 1")
+
+
+def test_a_disk_that_is_full_loses_no_state(client, monkeypatch):
+    first_update(client)
+    expected = first_update(client, t=2)
+
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("perdl_client.state.write_npz", full)
+        assert refused(first_update(client, t=3), "its own disk or folder fails it: No space left on device")
+        assert refused(first_update(client, t=2), "No space left on device")
+    assert same(first_update(client, t=2), expected)
 
 
 @pytest.mark.parametrize("bad", [np.full((6, 3), np.nan), np.zeros((5, 3)), np.zeros((6, 3), dtype=int)])

@@ -1,0 +1,204 @@
+"""The door: every node that appears is asked who it is, and what it answers is held to the protocol."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from flwr.app import Message
+from flwr.common.constant import ErrorCode
+from numpy.typing import NDArray
+
+from common.errors import PerdlError
+from common.protocol import INITIALISE, Payload, ProtocolError, check_name, pack, unpack
+from common.settings import Settings
+from perdl_server.exchange import Exchange
+
+Floats = NDArray[np.floating]
+
+_ABSURD = 1e6
+"""First atoms are near norm one; anything up to this is harmless."""
+
+_LOOK = 0.5
+"""Seconds between two looks for new nodes: each costs the SuperLink some 10 ms."""
+
+
+class GoneError(ProtocolError):
+    """Flower answered in a node's place."""
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """What a node said of itself.
+
+    Attributes
+    ----------
+    node : int
+    name : str
+    step : int
+        The last round that it answered in this run; 0 where it sent its first dictionary.
+    returning : bool
+        Whether it had a state of this run.
+    facts : dict
+    dictionary : (d, m) array
+    usage : (m,) array
+    """
+
+    node: int
+    name: str
+    step: int
+    returning: bool
+    facts: dict[str, Any]
+    dictionary: Floats
+    usage: Floats
+
+
+class Door:
+    """Asks every node once for each time that it appears; a process that was started again appears again.
+
+    Parameters
+    ----------
+    settings : Settings
+    run : str
+    exchange : Exchange
+
+    Attributes
+    ----------
+    asked : dict of int to str
+        The nodes that were asked, and since when Flower has them.
+    online : set of int
+        The nodes that were there at the last look.
+    refused : dict of int to str
+        Why a node may not take part.
+    """
+
+    def __init__(self, settings: Settings, run: str, exchange: Exchange) -> None:
+        self.asked: dict[int, str] = {}
+        self.online: set[int] = set()
+        self.refused: dict[int, str] = {}
+        self._settings = settings
+        self._run = run
+        self._exchange = exchange
+        self._waiting: dict[str, int] = {}
+        self._names: dict[int, str] = {}
+        self._next_look = 0.0
+        self.asked_at = time.monotonic()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a node has not answered yet."""
+        return bool(self._waiting)
+
+    def look(self, *, invite: bool = True) -> list[Arrival]:
+        """Ask the nodes that are new, if ``invite``, and return those that have answered."""
+        if invite and time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + _LOOK
+            self._invite()
+        arrivals = []
+        for _, node, reply in self._exchange.receive("initialise", self._waiting):
+            try:
+                arrivals.append(self._arrival(node, reply))
+            except GoneError:
+                self.asked.pop(node, None)
+            except PerdlError as error:
+                self.refused[node] = str(error)
+        return arrivals
+
+    def ask_again(self, node: int) -> None:
+        """Treat a node as new at the next look."""
+        self.asked.pop(node, None)
+
+    def _invite(self) -> None:
+        nodes = {info.node_id: info for info in self._exchange.grid.get_nodes()}
+        self.online = set(nodes)
+        new = sorted(node for node, info in nodes.items() if self.asked.get(node) != info.last_activated_at)
+        self.asked |= {node: nodes[node].last_activated_at for node in new}
+        self._names |= {node: nodes[node].name for node in new}
+        text = self._settings.model_dump_json(exclude_none=True)
+        messages = [Message(pack(settings=text, run=self._run), node, INITIALISE) for node in new]
+        ids = self._exchange.send("initialise", messages)
+        self._waiting |= {i: node for i, node in zip(ids, new, strict=True) if i}
+        if new:
+            self.asked_at = time.monotonic()
+
+    def _arrival(self, node: int, reply: Message) -> Arrival:
+        payload = content_of(reply)
+        name = check_name(payload.scalar("client", str))
+        known_as = self._names.get(node)
+        if known_as and name != known_as:
+            raise ProtocolError(
+                f"its key is that of {known_as}, but it calls itself {name}: start it with its own name"
+            )
+        self.refused.pop(node, None)
+        step = payload.scalar("step", int)
+        if step > 0:
+            return Arrival(node, name, step, True, {}, np.empty((0, 0)), np.empty(0))
+        dictionary, usage = self._first_dictionary(name, payload)
+        facts = {
+            "n_features": payload.scalar("n_features", int),
+            "n_samples": payload.scalar("n_samples", int),
+            "n_atoms": payload.scalar("n_atoms", int),
+            **{key: payload.scalar(key, float) for key in ("start_error", "nonzeros", "mean_share")},
+        }
+        return Arrival(node, name, 0, payload.scalar("returning", bool), facts, dictionary, usage)
+
+    def _first_dictionary(self, name: str, payload: Payload) -> tuple[Floats, Floats]:
+        dtype = self._settings.dtype
+        with np.errstate(over="ignore"):
+            dictionary = payload.array("dictionary", (-1, -1)).astype(dtype, copy=False)
+            usage = payload.array("usage", (dictionary.shape[1],)).astype(dtype, copy=False)
+            norms = np.linalg.norm(dictionary, axis=0)
+        if not ((norms > 1 / _ABSURD) & (norms < _ABSURD) & (usage >= 0) & np.isfinite(usage)).all():
+            raise ProtocolError(f"{name} sent atoms or energies out of all proportion")
+        return dictionary, usage
+
+
+def content_of(reply: Message) -> Payload:
+    """Take an answer apart.
+
+    Raises
+    ------
+    GoneError
+        If Flower says that the node is not there.
+    ProtocolError
+        With the client's own words where it failed, or if the answer is not the protocol's.
+    """
+    if reply.has_error():
+        if reply.error.code == ErrorCode.NODE_UNAVAILABLE:
+            raise GoneError("its node has gone")
+        raise ProtocolError(reply.error.reason or f"Flower's error {reply.error.code}")
+    return unpack(reply.content)
+
+
+def misfits(arrivals: Mapping[str, Floats], wanted: int, n_features: int | None = None) -> dict[str, str]:
+    """Return which clients cannot be matched with the others, and why.
+
+    Parameters
+    ----------
+    arrivals : mapping of str to (d, m) array
+        First dictionaries by client.
+    wanted : int
+        Atoms that each must have at least.
+    n_features : int, optional
+        d; default the one that most clients have.
+
+    Returns
+    -------
+    dict of str to str
+    """
+    sizes = [len(D) for D in arrivals.values()]
+    d = n_features or max(sizes, key=sizes.count, default=0)
+    typical = next((name for name, D in arrivals.items() if len(D) == d), "the run")
+    found = {}
+    for name, D in arrivals.items():
+        if len(D) != d:
+            found[name] = (
+                f"{name} has {len(D)} features, {typical} has {d}: all clients' samples must have the same features "
+                "in the same order"
+            )
+        elif D.shape[1] < wanted:
+            found[name] = f"{name} has {D.shape[1]} usable atoms, fewer than n_global = {wanted}"
+    return found

@@ -1,0 +1,111 @@
+"""What a server needs to go on with a run: written after every round, whole or not at all, with the one before it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.errors import PerdlError
+from common.files import plain, write_npz
+
+Floats = NDArray[np.floating]
+_log = logging.getLogger("perdl.server")
+
+VERSION = 1
+NEWEST, BEFORE = "checkpoint.npz", "checkpoint-before.npz"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A run after one of its rounds.
+
+    Attributes
+    ----------
+    run : str
+        The run's id, by which clients know it again.
+    round : int
+        The last complete one; 0 after matching.
+    dictionary : (d, r_g) array
+    consensus : (r_g,) array
+    members : dict of str to dict
+        By client: the facts that the server knows of it.
+    matches : dict of str to dict of arrays
+        Indices and signs of the clients that have not answered a round yet.
+    report : dict
+        What the summary holds so far; its ``settings`` are the run's.
+    bytes : dict
+    seconds : float
+        What the run has taken so far.
+    ended : str
+        Why there are no more rounds; empty while there are.
+    """
+
+    run: str
+    round: int
+    dictionary: Floats
+    consensus: Floats
+    members: Mapping[str, Mapping[str, Any]]
+    matches: Mapping[str, Mapping[str, NDArray[Any]]]
+    report: Mapping[str, Any]
+    bytes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    seconds: float = 0.0
+    ended: str = ""
+
+
+def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
+    """Write ``checkpoint.npz`` and keep the former one; a process killed at any moment leaves at least one whole."""
+    names = list(checkpoint.members)
+    head = {key: getattr(checkpoint, key) for key in ("run", "round", "members", "report", "bytes", "seconds", "ended")}
+    arrays = {"dictionary": checkpoint.dictionary, "consensus": checkpoint.consensus}
+    for i, name in enumerate(names):
+        for key, value in checkpoint.matches.get(name, {}).items():
+            arrays[f"{key} {i}"] = value
+    text = json.dumps({"version": VERSION, **plain(head)})
+    if (folder / NEWEST).exists():
+        os.replace(folder / NEWEST, folder / BEFORE)
+    write_npz(folder / NEWEST, head=np.array(text), **arrays)
+
+
+def load_checkpoint(folder: Path) -> Checkpoint:
+    """Return the newest checkpoint that is whole.
+
+    Raises
+    ------
+    PerdlError
+        If there is none, or another version of perdl wrote it.
+    """
+    for name in (NEWEST, BEFORE):
+        if (folder / name).exists():
+            try:
+                return _read(folder / name)
+            except PerdlError:
+                raise
+            except Exception as error:  # NumPy and zipfile raise many kinds
+                _log.warning("%s cannot be read (%s); the one before it is used", folder / name, type(error).__name__)
+    raise PerdlError(
+        f"{folder} holds no checkpoint that can be read: its run had not matched its clients yet, or this is not the "
+        "folder of a `perdl server`; begin the run anew"
+    )
+
+
+def _read(path: Path) -> Checkpoint:
+    with np.load(path, allow_pickle=False) as file:
+        head = json.loads(str(file["head"]))
+        if (version := head.pop("version")) != VERSION:
+            raise PerdlError(
+                f"{path} is of format {version}, this perdl reads {VERSION}: resume with the perdl that wrote it"
+            )
+        matches = {
+            name: {key: file[f"{key} {i}"] for key in ("indices", "signs")}
+            for i, name in enumerate(head["members"])
+            if f"indices {i}" in file
+        }
+        return Checkpoint(dictionary=file["dictionary"], consensus=file["consensus"], matches=matches, **head)

@@ -1,0 +1,55 @@
+"""What an answer must be before it may touch D^g, whoever sent it."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.protocol import Payload, ProtocolError
+from perdl_server.aggregation import Aggregation
+
+Floats = NDArray[np.floating]
+
+METRICS = ("error_before_update", "nonzeros", "reassigned")
+
+_PROPORTION = 1e3
+"""Atoms are near norm one. What the norm alone cannot tell, a robust aggregation must bear."""
+
+_NOTHING = 1e-6
+
+
+def check_update(payload: Payload, t: int, present: Floats, aggregation: Aggregation) -> None:
+    """Hold a client's answer of round ``t`` to what was asked.
+
+    Parameters
+    ----------
+    payload : Payload
+    t : int
+    present : (d, r_g) array
+        D^g as it was sent.
+    aggregation : Aggregation
+
+    Raises
+    ------
+    ProtocolError
+        If it is of another round, an array is of another shape or kind or not finite, an atom is zero or out of all
+        proportion, an energy is negative, or a metric is missing.
+    """
+    answered = payload.scalar("round", int)
+    if answered != t:
+        raise ProtocolError(f"answered round {answered}, was asked for round {t}")
+    contribution = payload.array("contribution", present.shape)
+    norms = np.linalg.norm(contribution.astype(np.float64), axis=0)
+    before = np.linalg.norm(present.astype(np.float64), axis=0)
+    if aggregation.contribution == "atoms":
+        limit = _PROPORTION * max(1.0, before.max(initial=0.0))
+        if (norms < _NOTHING * before).any():
+            raise ProtocolError(f"atom {int(np.argmax(norms < _NOTHING * before))} of its contribution is zero")
+    else:  # atoms times their second moments: nobody knows how large, or that there are any
+        limit = float(np.sqrt(np.finfo(contribution.dtype).max))
+    if norms.max(initial=0.0) > limit:
+        raise ProtocolError(f"contribution is out of all proportion: an atom of norm {norms.max():.3g}")
+    for key in METRICS:
+        payload.scalar(key, float)
+    if aggregation.weighted and (payload.array("energies", present.shape[1:]) < 0).any():
+        raise ProtocolError("energies are negative")

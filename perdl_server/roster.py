@@ -1,0 +1,170 @@
+"""Who takes part: places, and who is let in before matching, comes back, or comes after it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from flwr.app import Message
+from numpy.typing import NDArray
+
+from common.errors import FederationError
+from common.protocol import FINISH, natural_key, pack
+from common.settings import Settings
+from perdl_server.admission import Arrival, Door, misfits
+from perdl_server.exchange import Exchange
+from perdl_server.matching import align
+
+Floats = NDArray[np.floating]
+_log = logging.getLogger("perdl.server")
+
+
+@dataclass
+class Member:
+    """A client of the run, as the server knows it."""
+
+    name: str
+    facts: dict[str, Any]
+    node: int = 0
+    gone: bool = False
+    """Whether nobody is there: Flower said so, or the server was resumed and the client has not come back."""
+    match: dict[str, NDArray[Any]] = field(default_factory=dict)
+    """Its own indices and signs, sent with each message until it has answered one."""
+    dictionary: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    usage: Floats = field(default_factory=lambda: np.empty(0))
+
+
+class Roster:
+    """The members of a run in the order of their names, whatever the order of arrival.
+
+    Parameters
+    ----------
+    settings : Settings
+    exchange : Exchange
+    run : str
+        The run's id.
+    members : iterable of Member
+        Those of a run that is resumed.
+
+    Attributes
+    ----------
+    members : list of Member
+    global_dictionary : (d, r_g) array, optional
+        The present D^g once there is one; who comes later is aligned to it.
+    reasons : dict of int to str
+        By node: what its client is told if the run ends before its time, in its own case.
+    """
+
+    def __init__(self, settings: Settings, exchange: Exchange, run: str, members: Iterable[Member] = ()) -> None:
+        self.settings = settings
+        self.exchange = exchange
+        self.run = run
+        self.members = list(members)
+        self.global_dictionary: Floats | None = None
+        self.reasons: dict[int, str] = {}
+        self.door = Door(settings, run, exchange)
+        self._told: set[int] = set()
+
+    @property
+    def quorum(self) -> int:
+        """How many clients must answer."""
+        return self.settings.quorum or self.settings.n_clients
+
+    @property
+    def away(self) -> list[str]:
+        """Members that are not there."""
+        return [member.name for member in self.members if member.gone]
+
+    @property
+    def nodes(self) -> list[int]:
+        """Nodes that wait to be let go: those that were asked and not turned away."""
+        return sorted(self.door.asked.keys() - self._told)
+
+    def enter(self, arrival: Arrival) -> None:
+        """Take in who comes before matching."""
+        member = next((member for member in self.members if member.name == arrival.name), None)
+        if member is not None and not arrival.returning and member.node in self.door.online - {arrival.node}:
+            text = f"two clients are called {arrival.name}: give each its own --name"
+            self.reasons |= {member.node: text, arrival.node: text}
+            raise FederationError(text)
+        if member is None:
+            member = self._seat(arrival)
+        if member is not None:
+            member.node, member.facts = arrival.node, arrival.facts
+            member.dictionary, member.usage = arrival.dictionary, arrival.usage
+
+    def admit(self) -> list[Member]:
+        """Take in who comes back, or comes after matching; return them."""
+        back = []
+        for arrival in self.door.look():
+            self._told.discard(arrival.node)
+            member = next((member for member in self.members if member.name == arrival.name), None)
+            taken = member is not None and not member.gone and member.node in self.door.online - {arrival.node}
+            if taken and not arrival.returning:  # its former process may not have been missed yet
+                self.door.refused[arrival.node] = f"{arrival.name} takes part already; if it is gone, wait a minute"
+                self.door.ask_again(arrival.node)
+                continue
+            if arrival.step and member is None:
+                self.turn_away(arrival.node, f"this run knows no {arrival.name}")
+                continue
+            match = self._late_match(arrival, member)
+            member = member or (self._seat(arrival) if match is not None else None)
+            if match is not None and member is not None:
+                _log.info("%s %s", arrival.name, "is back" if arrival.returning else "joins the run")
+                member.node, member.gone, member.match = arrival.node, False, match or member.match
+                member.facts = arrival.facts | member.facts
+                member.facts["returns"] = member.facts.get("returns", 0) + 1
+                back.append(member)
+        return back
+
+    def _late_match(self, arrival: Arrival, member: Member | None) -> dict[str, NDArray[Any]] | None:
+        """How the atoms of somebody late fit the present D^g; empty if they are split already, None if they do not."""
+        if arrival.step or (member is not None and member.match and arrival.returning):
+            return {}
+        D_g = self.global_dictionary
+        assert D_g is not None, "nobody is late before matching"
+        if wrong := misfits({arrival.name: arrival.dictionary}, D_g.shape[1], len(D_g)):
+            self.turn_away(arrival.node, wrong[arrival.name])
+            return None
+        indices, signs = align(D_g, arrival.dictionary)
+        return {"indices": indices, "signs": signs}
+
+    def _seat(self, arrival: Arrival) -> Member | None:
+        """A place for a client that was not there before, if one is left."""
+        if len(self.members) >= self.settings.n_clients:
+            self.turn_away(arrival.node, f"the run has its {self.settings.n_clients} clients already")
+            return None
+        member = Member(arrival.name, arrival.facts, arrival.node)
+        self.members = sorted([*self.members, member], key=lambda member: natural_key(member.name))
+        return member
+
+    def turn_away(self, node: int, why: str) -> None:
+        """Tell a node at once that it does not take part."""
+        _log.warning("left out: %s", why)
+        self.door.refused[node] = why
+        self._told.add(node)
+        self.exchange.send("finish", [Message(pack({}, run=self.run, reason=why), node, FINISH)])
+
+    def leave_out_misfits(self) -> None:
+        """Leave out clients of another number of features than most, or of too few usable atoms."""
+        wanted = self.settings.n_global if isinstance(self.settings.n_global, int) else 0
+        wrong = misfits({member.name: member.dictionary for member in self.members}, wanted)
+        nodes = {member.name: member.node for member in self.members}
+        self.members = [member for member in self.members if member.name not in wrong]
+        refused = self.door.refused | {nodes[name]: why for name, why in wrong.items()}
+        self.reasons |= refused
+        if len(self.members) < self.quorum:
+            reasons = sorted(set(refused.values()))
+            why = f": {'; '.join(reasons)}" if reasons else f" within {self.settings.round_timeout:g} s"
+            raise FederationError(
+                f"{len(self.members)} of {len(self.door.asked)} clients could start (quorum {self.quorum}){why}"
+            )
+        for node, text in sorted(refused.items(), key=lambda item: item[1]):
+            self.turn_away(node, text)
+
+    def blame(self, name: str, text: str) -> None:
+        """Remember that this client is why the run fails; it alone is told so."""
+        self.reasons |= {member.node: text for member in self.members if member.name == name}
