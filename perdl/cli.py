@@ -252,6 +252,15 @@ def experiment(
     print_experiment(_out, results, Path(settings.output))
 
 
+@app.command()
+@_command
+def health(folder: Annotated[Path, typer.Argument(help="a client's --folder, or a server's --output")]) -> None:
+    """Exit with 0 if a server or client at work in this folder gave a sign of life within the last minute."""
+    from common.alive import check_sign
+
+    check_sign(folder)
+
+
 @app.command("settings")
 def show_settings(word: Annotated[str, typer.Argument(help="show only settings that mention this")] = "") -> None:
     """List all settings: name, default, what is allowed, what it does."""

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from common.alive import signs_of_life
 from common.errors import FederationError, PerdlError, SettingsError
 from common.files import write_json
 from common.settings import Settings, override_settings, settings_from_values
@@ -109,7 +110,11 @@ def serve(
     home, log = folder / "flower", folder / "superlink.log"
     for name in ("summary.json", STOP):
         (folder / name).unlink(missing_ok=True)
-    with locked(folder, "server"), superlink(address, home, log=log, certs=certs, resumed=resume):
+    with (
+        locked(folder, "server"),
+        signs_of_life(folder) as give_sign,
+        superlink(address, home, log=log, certs=certs, resumed=resume),
+    ):
         members = None
         if certs is not None:
             members = Members(certs / KEYS, lambda call, request: control(call, request, address, certs), on_event)
@@ -120,6 +125,7 @@ def serve(
         status = details = ""
         try:
             while not status.startswith("finished"):
+                give_sign()
                 time.sleep(0.2)
                 if members is not None:
                     members.update()

@@ -97,6 +97,7 @@ def run_node(
     root_certificates: bytes | None = None,
     authentication_keys: Keys | None = None,
     on_event: Callable[[str], None] | None = None,
+    on_beat: Callable[[], None] = lambda: None,
     memory: Path | None = None,
 ) -> None:
     """Join a server and answer its messages with ``app`` until the last one, or until ``stop`` is set.
@@ -124,6 +125,8 @@ def run_node(
         This client's identity where the server knows its clients; otherwise a key is made for the session.
     on_event : callable (str) -> None, optional
         Told in words when the node waits, joins, loses its server, and is done.
+    on_beat : callable () -> None, optional
+        Called about every ten seconds, from one thread or another, also while the app computes or no server answers.
     memory : Path, optional
         File that keeps this node's number while it is joined: a process that was killed is taken for alive for up to a
         minute, and lets the next one with the same key in only if that can say which it was.
@@ -133,7 +136,9 @@ def run_node(
     FederationError
         If the server cannot be reached for ``max_wait`` seconds, refuses this client, or ends its run early.
     """
-    link = _Link(server, stop or threading.Event(), on_event or logger.debug, max_wait, root_certificates, memory)
+    link = _Link(
+        server, stop or threading.Event(), on_event or logger.debug, on_beat, max_wait, root_certificates, memory
+    )
     contexts: dict[int, Context] = {}
     with suppress(_StoppedError):
         while True:
@@ -222,6 +227,7 @@ class _Link:
         server: str,
         stop: threading.Event,
         tell: Callable[[str], None],
+        beat: Callable[[], None],
         max_wait: float | None,
         root_certificates: bytes | None,
         memory: Path | None,
@@ -229,7 +235,7 @@ class _Link:
         host, _, port = server.rpartition(":")
         if not host or not port.isdecimal() or "/" in server:
             raise SettingsError(f"the server's address is {server!r}; write it as HOST:PORT, as in 127.0.0.1:8000")
-        self.server, self.stop, self.tell, self.memory = server, stop, tell, memory
+        self.server, self.stop, self.tell, self.beat, self.memory = server, stop, tell, beat, memory
         self.max_wait = float("inf") if max_wait is None else max_wait
         try:
             self.verify = ssl.create_default_context(cadata=root_certificates.decode()) if root_certificates else None
@@ -273,6 +279,7 @@ class _Link:
                     "`perdl server` runs there, that both sides or neither use TLS, and that no firewall stands "
                     "between, then start this client again"
                 )
+            self.beat()
             self.pause(min(wait, give_up - now))
             wait = min(2 * wait, RETRY_MOST)
 
@@ -343,7 +350,9 @@ class _Link:
     def _heartbeat(self, quit_heartbeat: threading.Event) -> None:
         """Three signs of life per interval, so that a lost one costs nothing. Failures show in the main loop."""
         request = SendNodeHeartbeatRequest(node=self.node, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL)
+        self.beat()
         while not quit_heartbeat.wait(HEARTBEAT_DEFAULT_INTERVAL / 3):
+            self.beat()
             with suppress(httpx.HTTPError, RuntimeError):
                 self.client.SendNodeHeartbeat(request)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from flwr.app import Message
 
+from common.alive import signs_of_life
 from common.errors import DataError, FederationError, SettingsError
 from common.files import write_atomically
 from common.protocol import FINISH, ProtocolError, Scalar, check_name, unpack
@@ -105,7 +106,7 @@ def run_client(
         return True
 
     folder = Path(str(told["folder"]))
-    with locked(folder, "client"):
+    with locked(folder, "client"), signs_of_life(folder) as beat:
         run_node(
             server,
             app,
@@ -116,6 +117,7 @@ def run_client(
             root_certificates=credentials.root_certificates if credentials else None,
             authentication_keys=credentials.keys if credentials else None,
             on_event=on_event,
+            on_beat=beat,
             memory=folder / "node",
         )
     if any(reasons):
