@@ -1,6 +1,6 @@
 """Hostile and absent clients on the paper's synthetic set-up, as Markdown.
 
-    python benchmarks/attacks.py [attacks] [one] [more] [absent] [both] [--seeds 10] [--workers 1]
+    python benchmarks/attacks.py [attacks] [one] [noise] [more] [absent] [both] [--seeds 10] [--workers 1]
 
 Figures are d_{1,2}(D^g, truth) at the end, median and worst over the seeds.
 """
@@ -33,7 +33,8 @@ class HostileAndAbsent(Hostile):
 def liars(settings: Settings, attack: str, n: int) -> Wire:
     if attack == NONE:
         return Wire()
-    who = stream(settings.seed, "", "who lies").choice(settings.n_clients, n, replace=False)
+    able = np.arange(settings.synthetic.weak_clients, settings.n_clients)
+    who = stream(settings.seed, "", "who lies").choice(able, n, replace=False)
     kind = HostileAndAbsent if settings.quorum else Hostile
     return kind(attack, sorted(who.tolist()), settings.seed)
 
@@ -109,7 +110,7 @@ def print_attacks(
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("parts", nargs="*", default=["attacks", "one", "more", "absent", "both"])
+    parser.add_argument("parts", nargs="*", default=["attacks", "one", "noise", "more", "absent", "both"])
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--workers", type=int, default=1)
     args = parser.parse_args()
@@ -121,8 +122,9 @@ def main() -> None:
     if "one" in args.parts:
         loud = ("colluding", "colluding x 100")
         print_attacks("1 of 10 hostile", base, *run, 1, list(AGGREGATIONS), ("star",), loud)
-    if "more" in args.parts:
+    if "noise" in args.parts:
         print_attacks("3 of 10 hostile, noise 0.05", noisy, *run, 3, ("mean", "energy", *ROBUST), ("star",))
+    if "more" in args.parts:
         print_attacks("3 of 10 hostile, 2 others weak (20 samples)", weak, *run, 3, ROBUST, ("star",))
         print_attacks("4 of 10 hostile", base, *run, 4, ROBUST, ("star",))
         print_attacks("4 of 10 hostile, trim = 0.4", changed(base, trim=0.4), *run, 4, ("trimmed",), ("star",))

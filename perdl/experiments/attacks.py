@@ -124,15 +124,17 @@ class Hostile(Wire):
     _first: dict[int, Floats] = field(default_factory=dict)
 
     def starts(self, dictionaries: list[Floats], energies: list[Floats]) -> tuple[list[Floats], list[Floats]]:
-        """Lie about first dictionaries; where all honest ones must have the same shape, those that have it count."""
-        out = list(dictionaries)
+        """Lie about first dictionaries, with as many atoms as there are of its own and at some honest client."""
+        dictionaries, energies = list(dictionaries), list(energies)
+        others = [D for i, D in enumerate(dictionaries) if i not in self.clients]
         for i in self.clients:
-            own = dictionaries[i]
-            like = [D for k, D in enumerate(dictionaries) if k not in self.clients and D.shape == own.shape]
+            r = min(dictionaries[i].shape[1], max(D.shape[1] for D in others))
+            own, like = dictionaries[i][:, :r], [D[:, :r] for D in others if D.shape[1] >= r]
             # Atoms of first dictionaries are in no common order: of their mean, little is left.
             honest = np.stack(like[:1] if self.attack == "a little is enough" else like)
-            out[i] = ATTACKS[self.attack](self._lies(0, i, own), own, honest).astype(own.dtype)
-        return out, [self._weight(e) if i in self.clients else e for i, e in enumerate(energies)]
+            dictionaries[i] = ATTACKS[self.attack](self._lies(0, i, own), own, honest).astype(own.dtype)
+            energies[i] = self._weight(energies[i][:r])
+        return dictionaries, energies
 
     def updates(self, t: int, who: Sequence[int], A: Floats, w: Floats) -> tuple[Floats, Floats]:
         """Lie about contributions."""
