@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from common.alive import check_sign
 from perdl_client.mnist import label_partition, load_mnist
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -91,6 +92,9 @@ def test_interrupting_the_server_saves_what_was_done_and_frees_everything(proces
     for i in (1, 2):
         processes.client(f"client-{i}", "--wait", "5")
     processes.wait_for_round(3)
+    homes = [processes.folder / "served", *(processes.folder / "perdl-clients" / f"client-{i}" for i in (1, 2))]
+    for home in homes:
+        check_sign(home)
     server.send_signal(number)
     assert processes.wait("server", 30) == 130, processes.log("server")
     assert "Traceback" not in processes.log("server")
@@ -104,6 +108,7 @@ def test_interrupting_the_server_saves_what_was_done_and_frees_everything(proces
         assert processes.wait(f"client-{i}", 60) == 4
         assert "the run ended before its time: it was interrupted at the server" in processes.log(f"client-{i}")
         assert (processes.folder / "perdl-clients" / f"client-{i}" / "dictionary.npz").exists()
+    assert not any((home / "alive").exists() for home in homes)
 
 
 def test_killing_the_server_leaves_no_process_and_ends_the_clients(processes):
