@@ -81,7 +81,7 @@ def make_certs(folder: Path, hosts: Sequence[str] = (), clients: Sequence[str] =
     return made
 
 
-def check_certs(folder: Path, host: str = "localhost") -> None:
+def check_certs(folder: Path, host: str = "localhost", *, keys: bool = True) -> None:
     """Hold a server's folder to all that would otherwise fail late, or at the clients.
 
     Parameters
@@ -89,6 +89,8 @@ def check_certs(folder: Path, host: str = "localhost") -> None:
     folder : Path
     host : str
         One the certificate must be for: where the SuperLink listens.
+    keys : bool
+        Look at the clients' public keys too, which a gateway does not need.
 
     Raises
     ------
@@ -110,6 +112,8 @@ def check_certs(folder: Path, host: str = "localhost") -> None:
             f"{folder / CERTIFICATE} is not for {host}, where the server listens; add --host {host} to "
             f"`perdl certs {folder}`"
         )
+    if not keys:
+        return
     if not (folder / KEYS).is_dir():
         raise SettingsError(f"{folder / KEYS} is missing; put the public keys there of all who may join, as NAME.pub")
     read_keys(folder / KEYS, _raise)
