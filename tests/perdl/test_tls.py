@@ -324,7 +324,7 @@ def test_keys_that_come_may_join_and_keys_that_go_may_not(secured):
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(60, r"its clock is (59|60|61) s ahead of the server's"), (-400, r"400 s behind|399 s behind")],
+    [(60, r"its clock is (59|6\d) s ahead of the server's"), (-400, r"(39\d|400) s behind the server's")],
 )
 def test_a_client_whose_clock_is_wrong_is_told_so(secured, monkeypatch, seconds, words):
     certs, address, _, _ = secured
