@@ -25,6 +25,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from common.errors import PerdlError, SettingsError
+from common.logs import LOG, start_log
 from common.settings import Settings, load_settings, settings_from_values
 from perdl import __version__
 from perdl.console import print_experiment, print_line, print_summary
@@ -52,6 +53,7 @@ OutputOption = Annotated[Path | None, typer.Option(help="folder of the results; 
 SeedOption = Annotated[int | None, typer.Option(help="seed of every random stream")]
 InsecureOption = Annotated[bool, typer.Option(help="plain text, and no keys: on this machine alone")]
 OverwriteOption = Annotated[bool, typer.Option(help="replace the results of a former run in this folder")]
+LogOption = Annotated[Path | None, typer.Option(help="file to which the log is added as JSON lines")]
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="show Flower's and perdl's own log")]
 
 
@@ -60,6 +62,8 @@ def _command(function: Callable[P, None]) -> Callable[P, None]:
 
     @functools.wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
+        if kwargs.get("log"):
+            os.environ[LOG] = str(Path(str(kwargs["log"])).resolve())
         _quiet(bool(kwargs.get("verbose")))
         try:
             function(*args, **kwargs)
@@ -90,6 +94,7 @@ def simulate(
     seed: SeedOption = None,
     overwrite: OverwriteOption = False,
     engine: Annotated[str, typer.Option(help="in-process, or ray: Flower's simulation runtime")] = "in-process",
+    log: LogOption = None,
     verbose: VerboseOption = False,
 ) -> None:
     """Simulate all clients on this machine."""
@@ -119,6 +124,7 @@ def server(
     output: OutputOption = None,
     seed: SeedOption = None,
     overwrite: OverwriteOption = False,
+    log: LogOption = None,
     verbose: VerboseOption = False,
 ) -> None:
     """Wait for real clients, run one federation with them, write its results, end."""
@@ -160,6 +166,7 @@ def client(
     override: OverrideOption = [],  # noqa: B006
     wait: Annotated[float, typer.Option(min=0, max=1e9, help="seconds to wait for a server that is not there")] = 60.0,
     stock: Annotated[bool, typer.Option(help="run Flower's own flower-supernode instead")] = False,
+    log: LogOption = None,
     verbose: VerboseOption = False,
 ) -> None:
     """Take part in one federation with private data, write this client's own model, end."""
@@ -331,11 +338,9 @@ def _check_trust(certs: Path | None, insecure: bool, folder: str) -> None:
 
 
 def _quiet(verbose: bool) -> None:
-    level = logging.INFO if verbose else logging.ERROR
-    logging.basicConfig(level=level, format="%(asctime)s %(name)s %(message)s")
     for name in ("flwr", "httpx"):
-        logging.getLogger(name).setLevel(level)
-    logging.getLogger("perdl").setLevel(logging.INFO if verbose else logging.WARNING)
+        logging.getLogger(name).setLevel(logging.INFO if verbose else logging.ERROR)
+    start_log(logging.INFO if verbose else logging.WARNING)
 
 
 def _interrupt_on_sigterm() -> None:

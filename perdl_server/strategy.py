@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from common.dictionaries import dictionary_distance
 from common.errors import PerdlError
+from common.logs import about
 from common.protocol import UPDATE, Payload
 from common.settings import Settings
 from common.synthetic import true_global_dictionary
@@ -106,6 +107,10 @@ class PerMA(Strategy):
         self.settings = self.settings.model_copy(update={k: v for k, v in changes.items() if v is not None})
         self._report = describe(self.settings)
         federation = self._federation = self._gather(grid)
+        with about(run=federation.roster.run):
+            return self._run(federation)
+
+    def _run(self, federation: Federation) -> Result:
         self.summary()
         result, reason, former = Result(), "interrupted", self.folder.checkpoint
         # Of a run whose rounds are all done nothing depends on who comes back to hear so.
@@ -130,6 +135,7 @@ class PerMA(Strategy):
             raise
         finally:
             self._save(federation, result.arrays, reason)
+            _log.info("ended: %s", reason)
         return result
 
     def _gather(self, grid: Grid) -> Federation:
@@ -240,7 +246,8 @@ class PerMA(Strategy):
         former, reason = self.folder.checkpoint, "rounds"
         for t in range(former.round + 1 if former else 1, self.settings.rounds + 1):
             present = self._present = result.arrays[_ARRAY].numpy()
-            answers = federation.ask(UPDATE, _content(result.arrays), f"round {t}", self._check(t), round=t)
+            with about(round=t):
+                answers = federation.ask(UPDATE, _content(result.arrays), f"round {t}", self._check(t), round=t)
             result.arrays, result.train_metrics_clientapp[t] = self._aggregate(t, answers)
             new = federation.roster.global_dictionary = result.arrays[_ARRAY].numpy()
             change = float(np.linalg.norm(new - present, axis=0).max(initial=0.0))
@@ -254,6 +261,8 @@ class PerMA(Strategy):
                 "seconds": time.monotonic() - self._began,
             }
             self.folder.add_round(row, self._rows)
+            with about(round=t):
+                _log.info("round done: %d clients, change %.3g", len(self._rows), change)
             self.folder.save_dictionary(new, self._consensus, every=1.0)
             self._report["rounds"] = t
             if new.size and change <= self.settings.tolerance:  # with r^g = 0 nothing can come to rest
