@@ -74,18 +74,6 @@ def test_server_and_four_mnist_clients_equal_the_simulation_bit_for_bit(processe
 SYNTHETIC = ["-c", "n_clients=2", "-c", "n_global=3", "-c", "tolerance=0"]
 
 
-def test_flowers_own_supernode_takes_part_beside_our_client(processes):
-    run = [*SYNTHETIC, "-c", "rounds=1"]
-    processes.server(*run)
-    processes.client("client-1")
-    processes.client("client-2", "--stock")
-    assert processes.wait("server") == 0, processes.log("server") + processes.log("client-2")
-    assert processes.wait("client-1", 30) == 0
-    processes.started["client-2"].terminate()
-    processes.run("simulate", "synthetic", *run, "--output", "simulated")
-    np.testing.assert_array_equal(processes.dictionary(), processes.dictionary("simulated"))
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
 def test_interrupting_the_server_saves_what_was_done_and_frees_everything(processes, number):
     server = processes.server(*SYNTHETIC, "-c", "rounds=100000", "-c", "synthetic.noise=0.1")
