@@ -176,6 +176,13 @@ def warnings(report: Mapping[str, Any], clients: Mapping[str, Mapping[str, Any]]
             f"be (mean distance {edges.max():.2f}, unrelated {unrelated[0]:.2f}): clients came to agree on "
             "them by averaging; lower n_global if you look for what is shared from the start"
         )
+    strange = report.get("misfits", [])
+    if strange:
+        robust = settings.matching_method == "star" and settings.aggregation in ("trimmed", "geometric-median")
+        found.append(
+            f"the matched atoms of {', '.join(strange)} were no nearer to the other clients' than unrelated atoms: "
+            f"look at their data, or leave them out{'' if robust else '; aggregation = trimmed bears a minority'}"
+        )
     if settings.n_global == "auto" and report["n_global"] == 0:
         lengths = np.asarray(report["path_lengths"]) / max(len(clients) - 1, 1)
         near = f"{lengths[0]:.2f}" if len(lengths) else "-"

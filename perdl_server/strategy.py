@@ -32,6 +32,7 @@ from perdl_server.federation import LAST_WORD, Federation
 from perdl_server.matching import MatchingError, global_matching, suggest_n_global, unrelated_edges
 from perdl_server.results import RunFolder, describe, spread, warnings
 from perdl_server.roster import Member, Roster
+from perdl_server.star import misfits
 
 Floats = NDArray[np.floating]
 _log = logging.getLogger("perdl.server")
@@ -213,18 +214,19 @@ class PerMA(Strategy):
         lengths: Floats | None = None
         try:
             if n_global == "auto":
-                n_global, lengths = suggest_n_global(dictionaries, names, self.settings.matching)
+                n_global, lengths = suggest_n_global(dictionaries, names, self.settings.matching_method)
                 _log.info("n_global = auto: %d, from path lengths %s", n_global, np.round(lengths, 3).tolist())
-            matching = global_matching(dictionaries, n_global, names, self.settings.matching)
+            matching = global_matching(dictionaries, n_global, names, self.settings.matching_method)
         except MatchingError as error:
             federation.roster.blame(error.client, str(error))
             raise
+        sizes = tuple(D.shape[1] for D in dictionaries)
+        unrelated = unrelated_edges(len(dictionaries[0]), sizes, self.settings.matching_method)
         self._report |= {
             "n_global": n_global,
             "path_lengths": matching.path_lengths if lengths is None else lengths,
-            "unrelated_edges": unrelated_edges(
-                len(dictionaries[0]), tuple(D.shape[1] for D in dictionaries), self.settings.matching
-            ),
+            "unrelated_edges": unrelated,
+            "misfits": [names[i] for i in misfits(dictionaries, matching.indices, unrelated)],
         }
         A, D_g = first_average(
             dictionaries,
