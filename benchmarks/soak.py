@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-PERDL = [sys.executable, "-m", "perdl.cli"]
+PERDL = [sys.executable, "-m", "perdl"]
 NOISE = 0.05
 
 
