@@ -16,13 +16,13 @@ from types import TracebackType
 LOG = "PERDL_LOG"
 """Environment variable: the file to which a process adds its log as JSON lines."""
 
-_about: ContextVar[dict[str, str | int]] = ContextVar("about")
+_about: ContextVar[dict[str, str | int | float]] = ContextVar("about")
 
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
 
 @contextmanager
-def about(**facts: str | int) -> Iterator[None]:
+def about(**facts: str | int | float) -> Iterator[None]:
     """Say of what is logged inside that it is about this ``run``, ``round`` or ``client``."""
     token = _about.set({**_about.get({}), **facts})
     try:
@@ -37,7 +37,7 @@ class PlainLog(logging.Formatter):
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(name)s %(message)s")
 
-    def formatException(self, ei: ExcInfo) -> str:  # noqa: N802 (logging's name)
+    def formatException(self, ei: ExcInfo) -> str:
         """Return the frames and the type."""
         return "\n".join([*_frames(ei), ei[0].__name__ if ei[0] else ""])
 
@@ -61,16 +61,15 @@ class JsonLog(logging.Formatter):
 
 def start_log(level: int = logging.WARNING) -> None:
     """Print perdl's log from ``level`` on to standard error, and add all of it to the file that ``PERDL_LOG`` names."""
-    log = logging.getLogger("perdl")
-    log.setLevel(logging.INFO)
-    log.propagate = False
-    for handler in list(log.handlers):
-        log.removeHandler(handler)
-        handler.close()
     plain = logging.StreamHandler()
     plain.setLevel(level)
     plain.setFormatter(PlainLog())
-    log.addHandler(plain)
+    logging.basicConfig(handlers=[plain])
+    log = logging.getLogger("perdl")
+    log.setLevel(logging.INFO)
+    for former in [handler for handler in log.handlers if isinstance(handler, WatchedFileHandler)]:
+        log.removeHandler(former)
+        former.close()
     if path := os.environ.get(LOG):
         machine = WatchedFileHandler(path, encoding="utf-8", delay=True)  # another program may rotate it
         machine.setFormatter(JsonLog())

@@ -3,7 +3,9 @@
 set -- /authority
 for host in $HOSTS; do set -- "$@" --host "$host"; done
 for folder in /clients/*; do set -- "$@" --client "${folder##*/}"; done
-for client in $OTHER_CLIENTS; do set -- "$@" --client "$client"; done
+for client in $OTHER_CLIENTS; do  # whose keys may be elsewhere by now
+  [ -e "/authority/keys/$client.pub" ] || set -- "$@" --client "$client"
+done
 perdl certs "$@"
 
 mkdir -p /certs/keys

@@ -81,7 +81,7 @@ def make_certs(folder: Path, hosts: Sequence[str] = (), clients: Sequence[str] =
     return made
 
 
-def check_certs(folder: Path, host: str = "localhost") -> None:
+def check_certs(folder: Path, host: str = "localhost", *, keys: bool = True) -> None:
     """Hold a server's folder to all that would otherwise fail late, or at the clients.
 
     Parameters
@@ -89,6 +89,8 @@ def check_certs(folder: Path, host: str = "localhost") -> None:
     folder : Path
     host : str
         One the certificate must be for: where the SuperLink listens.
+    keys : bool
+        Look at the clients' public keys too, which a gateway does not need.
 
     Raises
     ------
@@ -96,17 +98,22 @@ def check_certs(folder: Path, host: str = "localhost") -> None:
         If a file is missing or cannot be read, a certificate is not valid now or not signed by the authority, a key
         does not fit, or a client's public key is none.
     """
-    cure = f"make it anew with `perdl certs {folder}`"
+    cure = f"`perdl certs {folder}` makes a new one"
     ca, certificate = _certificate(folder / CA), _certificate(folder / CERTIFICATE)
     key = _read(folder / KEY, "private key", lambda content: load_pem_private_key(content, None))
-    for path, one in ((folder / CA, ca), (folder / CERTIFICATE, certificate)):
-        _check_time(path, one, cure)
-    if _pem(key) != public_key_to_bytes(certificate.public_key()):  # type: ignore[arg-type]  # any kind of key
-        raise SettingsError(f"{folder / KEY} is not the key of {folder / CERTIFICATE}; {cure}, without the two")
+    _check_time(folder / CA, ca, "`perdl certs` makes a new one in another folder, and all clients need it")
+    _check_time(folder / CERTIFICATE, certificate, cure)
+    if not _fits(certificate, key):
+        raise SettingsError(f"{folder / KEY} is not the key of {folder / CERTIFICATE}; {cure} for the key")
     if not _issued(certificate, ca):
-        raise SettingsError(f"{folder / CERTIFICATE} is not signed by {folder / CA}; {cure}, without it")
-    if host not in _names(certificate):
-        raise SettingsError(f"{folder / CERTIFICATE} is not for {host}, where the server listens; {cure}, without it")
+        raise SettingsError(f"{folder / CERTIFICATE} is not signed by {folder / CA}; {cure} for this authority")
+    if host not in {str(value) for value in _alternatives(certificate)}:
+        raise SettingsError(
+            f"{folder / CERTIFICATE} is not for {host}, where the server listens; add --host {host} to "
+            f"`perdl certs {folder}`"
+        )
+    if not keys:
+        return
     if not (folder / KEYS).is_dir():
         raise SettingsError(f"{folder / KEYS} is missing; put the public keys there of all who may join, as NAME.pub")
     read_keys(folder / KEYS, _raise)
@@ -168,7 +175,7 @@ def _authority(folder: Path, made: list[Path]) -> tuple[x509.Certificate, Key | 
         usage = x509.KeyUsage(*(at in (5, 6) for at in range(9)))  # signs certificates and revocations
         _write(path, builder.add_extension(usage, critical=True).sign(key, hashes.SHA384()), made)
     certificate = _certificate(path)
-    if public_key_to_bytes(certificate.public_key()) != _pem(key):  # type: ignore[arg-type]
+    if not _fits(certificate, key):
         raise SettingsError(f"{key_path} is not the key of {path}; put the right one there, or take another folder")
     return certificate, key
 
@@ -182,17 +189,17 @@ def _server(
     made: list[Path],
 ) -> None:
     path, (ca, ca_key) = folder / CERTIFICATE, authority
+    key = _private_key(folder / KEY, made)
     if path.exists():
         now = _certificate(path)
         same = not told or {name.value for name in names} == set(_alternatives(now))
-        if same and now.not_valid_after_utc > datetime.now(UTC) and _issued(now, ca):
+        if same and now.not_valid_after_utc > datetime.now(UTC) and _issued(now, ca) and _fits(now, key):
             return
         names = names if told else list(_alternatives(now).values())
     if ca_key is None:
         raise SettingsError(f"{folder / CA_KEY} is missing; a new server certificate must be signed with it")
     if ca.not_valid_after_utc <= datetime.now(UTC):
         raise SettingsError(f"{folder / CA} has expired; take a new folder, and hand its {CA} to all clients")
-    key = _private_key(folder / KEY, made)
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "perdl server")])
     end = min(datetime.now(UTC) + timedelta(days=days), ca.not_valid_after_utc)
     builder = _builder(subject, ca.subject, key, end)
@@ -279,6 +286,10 @@ def _issued(certificate: x509.Certificate, ca: x509.Certificate) -> bool:
     return True
 
 
+def _fits(certificate: x509.Certificate, key: object) -> bool:
+    return public_key_to_bytes(certificate.public_key()) == _pem(key)  # type: ignore[arg-type]  # any kind of key
+
+
 def _check_time(path: Path, certificate: x509.Certificate, cure: str) -> None:
     now = datetime.now(UTC)
     if certificate.not_valid_after_utc <= now:
@@ -308,10 +319,6 @@ def _alternatives(certificate: x509.Certificate) -> dict[object, x509.GeneralNam
     except (x509.ExtensionNotFound, ValueError):
         return {}
     return {name.value: name for name in names}
-
-
-def _names(certificate: x509.Certificate) -> set[str]:
-    return {str(value) for value in _alternatives(certificate)}
 
 
 def _pem(key: object) -> bytes:

@@ -13,7 +13,7 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec, cast
+from typing import Annotated, ParamSpec, cast
 
 # Before Flower is imported: no telemetry, no look for updates, no usage statistics.
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
@@ -25,8 +25,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from common.errors import PerdlError, SettingsError
+from common.logs import LOG, start_log
 from common.settings import Settings, load_settings, settings_from_values
 from perdl import __version__
+from perdl.__main__ import INTERRUPTED
 from perdl.console import print_experiment, print_line, print_summary
 
 P = ParamSpec("P")
@@ -42,8 +44,6 @@ _err = Console(stderr=True)
 _folder: Path | None = None
 """Where results of this command go, once known."""
 
-INTERRUPTED = 130
-
 ConfigArgument = Annotated[
     str, typer.Argument(help="a TOML file, or a preset, such as synthetic, mnist-best, surveillance")
 ]
@@ -52,6 +52,7 @@ OutputOption = Annotated[Path | None, typer.Option(help="folder of the results; 
 SeedOption = Annotated[int | None, typer.Option(help="seed of every random stream")]
 InsecureOption = Annotated[bool, typer.Option(help="plain text, and no keys: on this machine alone")]
 OverwriteOption = Annotated[bool, typer.Option(help="replace the results of a former run in this folder")]
+LogOption = Annotated[Path | None, typer.Option(help="file to which the log is added as JSON lines")]
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="show Flower's and perdl's own log")]
 
 
@@ -60,6 +61,8 @@ def _command(function: Callable[P, None]) -> Callable[P, None]:
 
     @functools.wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
+        if kwargs.get("log"):
+            os.environ[LOG] = str(Path(str(kwargs["log"])).resolve())
         _quiet(bool(kwargs.get("verbose")))
         try:
             function(*args, **kwargs)
@@ -90,6 +93,7 @@ def simulate(
     seed: SeedOption = None,
     overwrite: OverwriteOption = False,
     engine: Annotated[str, typer.Option(help="in-process, or ray: Flower's simulation runtime")] = "in-process",
+    log: LogOption = None,
     verbose: VerboseOption = False,
 ) -> None:
     """Simulate all clients on this machine."""
@@ -99,7 +103,6 @@ def simulate(
     if engine not in ("in-process", "ray"):
         raise SettingsError(f"--engine {engine}: must be in-process or ray")
     settings = run.count_clients(_settings(config, override, output, seed, overwrite))
-    _interrupt_on_sigterm()
     with progress(Path(settings.output), settings.rounds, _out):
         summary = run.simulate(settings, cast(run.Engine, engine))
     print_summary(_out, summary, Path(settings.output))
@@ -119,6 +122,7 @@ def server(
     output: OutputOption = None,
     seed: SeedOption = None,
     overwrite: OverwriteOption = False,
+    log: LogOption = None,
     verbose: VerboseOption = False,
 ) -> None:
     """Wait for real clients, run one federation with them, write its results, end."""
@@ -132,7 +136,6 @@ def server(
         settings = resumed_settings(resume, override)
         global _folder
         _folder = resume
-    _interrupt_on_sigterm()
 
     def ready() -> None:
         _line(f"server on {address}, waiting for {settings.n_clients} clients")
@@ -160,6 +163,7 @@ def client(
     override: OverrideOption = [],  # noqa: B006
     wait: Annotated[float, typer.Option(min=0, max=1e9, help="seconds to wait for a server that is not there")] = 60.0,
     stock: Annotated[bool, typer.Option(help="run Flower's own flower-supernode instead")] = False,
+    log: LogOption = None,
     verbose: VerboseOption = False,
 ) -> None:
     """Take part in one federation with private data, write this client's own model, end."""
@@ -240,7 +244,6 @@ def experiment(
 
     preset, config = preset_of(name, preset)
     settings = _settings(config, override, output, seed, overwrite)
-    _interrupt_on_sigterm()
     with _out.status("beginning") as status:
 
         def tell(text: str) -> None:
@@ -279,11 +282,6 @@ def version(version: Annotated[bool, typer.Option("--version", help="show the ve
     if version:
         _line(f"perdl {__version__}")
         raise typer.Exit
-
-
-def main() -> None:
-    """Entry point of the ``perdl`` command."""
-    app(prog_name="perdl")
 
 
 def _settings(config: str, override: list[str], output: Path | None, seed: int | None, overwrite: bool) -> Settings:
@@ -331,18 +329,9 @@ def _check_trust(certs: Path | None, insecure: bool, folder: str) -> None:
 
 
 def _quiet(verbose: bool) -> None:
-    level = logging.INFO if verbose else logging.ERROR
-    logging.basicConfig(level=level, format="%(asctime)s %(name)s %(message)s")
     for name in ("flwr", "httpx"):
-        logging.getLogger(name).setLevel(level)
-    logging.getLogger("perdl").setLevel(logging.INFO if verbose else logging.WARNING)
-
-
-def _interrupt_on_sigterm() -> None:
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, interrupt)
+        logging.getLogger(name).setLevel(logging.INFO if verbose else logging.ERROR)
+    start_log(logging.INFO if verbose else logging.WARNING)
 
 
 def _say(name: str, text: str) -> None:
@@ -351,7 +340,3 @@ def _say(name: str, text: str) -> None:
 
 def _line(text: str) -> None:
     print_line(_out, text)
-
-
-if __name__ == "__main__":
-    main()

@@ -111,7 +111,7 @@ def gateway_config(certs: Path, listen: str, to: str, run: Path) -> str:
     SettingsError
         If an address is none, a path cannot be written in nginx's language, or the certificates are not good.
     """
-    check_certs(certs)
+    check_certs(certs, keys=False)
     places = {"certs": str(certs.resolve()), "run": str(run.resolve())}
     for place in places.values():
         if set(place) & set('"\\$') or not place.isprintable():

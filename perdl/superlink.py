@@ -225,7 +225,7 @@ def check_address(address: str) -> tuple[str, int]:
     if not inside:
         raise SettingsError(
             f"{address} is not a loopback address, and whoever reaches a SuperLink's port can run code on this "
-            f"machine; use 127.0.0.1:{port} and let clients in by a gateway that passes /v1/fleet/ only"
+            f"machine; use 127.0.0.1:{port} and let clients in by `perdl gateway`"
         )
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from common.dictionaries import dictionary_distance
 from common.errors import DataError, PerdlError, SettingsError
+from common.logs import about
 from common.protocol import FINISH, INITIALISE, UPDATE, Payload, ProtocolError, Scalar, pack, unpack
 from common.settings import LearningSettings, Settings, settings_from_values
 from common.threads import one_blas_thread
@@ -57,10 +59,16 @@ def on_finish(message: Message, context: Context) -> Message:
 
 def _answer(handle: Callable[[Payload, Context], RecordDict], message: Message, context: Context) -> Message:
     """Run a handler; of an unforeseen exception only the type is told, since its text might hold data."""
+    began = time.monotonic()
     try:
-        with one_blas_thread():
-            return Message(handle(unpack(message.content), context), reply_to=message)
+        payload = unpack(message.content)
+        known = {key: payload.scalars[key] for key in ("run", "round") if key in payload.scalars}
+        with one_blas_thread(), about(client=Identity.of(context.node_config).name, **known):
+            answer = Message(handle(payload, context), reply_to=message)
+            _log.info("answered %s in %.3f s", message.metadata.message_type, time.monotonic() - began)
+            return answer
     except PerdlError as error:
+        _log.info("%s", error)
         reason = str(error)
     except OSError as error:  # a full disk, say: the round is not done, and may be asked again
         _log.error("%s: %s", error.filename or "writing", error.strerror)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -11,6 +12,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.inflatable.inflatable_utils import pull_objects
 
+from common.logs import start_log
 from common.settings import Settings, settings_from_flat
 from common.threads import one_blas_thread
 from perdl_server.results import SERVED, RunFolder
@@ -24,6 +26,7 @@ def main(grid: Grid, context: Context) -> None:
     """Run PerMA as ``context.run_config`` says."""
     if os.environ.get(SERVED):
         threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+        start_log(logging.INFO)
     # An answer is announced before its content is there; Flower then looks again after a whole second.
     (pull_objects.__kwdefaults__ or {})["initial_backoff"] = 0.02
     run(settings_from_flat(context.run_config), grid)

@@ -12,6 +12,7 @@ from flwr.app import Message
 from numpy.typing import NDArray
 
 from common.errors import FederationError
+from common.logs import about
 from common.protocol import FINISH, natural_key, pack
 from common.settings import Settings
 from perdl_server.admission import Arrival, Door, misfits
@@ -113,7 +114,8 @@ class Roster:
             match = self._late_match(arrival, member)
             member = member or (self._seat(arrival) if match is not None else None)
             if match is not None and member is not None:
-                _log.info("%s %s", arrival.name, "is back" if arrival.returning else "joins the run")
+                with about(client=arrival.name):
+                    _log.info("%s", "is back" if arrival.returning else "joins the run")
                 member.node, member.gone, member.match = arrival.node, False, match or member.match
                 member.facts = arrival.facts | member.facts
                 member.facts["returns"] = member.facts.get("returns", 0) + 1
@@ -138,6 +140,8 @@ class Roster:
             self.turn_away(arrival.node, f"the run has its {self.settings.n_clients} clients already")
             return None
         member = Member(arrival.name, arrival.facts, arrival.node)
+        with about(client=arrival.name):
+            _log.info("takes part: %d samples, %d atoms sent", arrival.facts["n_samples"], arrival.dictionary.shape[1])
         self.members = sorted([*self.members, member], key=lambda member: natural_key(member.name))
         return member
 

@@ -18,20 +18,20 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from numpy.typing import NDArray
 
-from common.dictionaries import dictionary_distance
 from common.errors import PerdlError
+from common.logs import about
 from common.protocol import UPDATE, Payload
 from common.settings import Settings
-from common.synthetic import true_global_dictionary
 from perdl_server.aggregation import AGGREGATIONS, combiner, consensus, first_average
 from perdl_server.checkpoint import Checkpoint
 from perdl_server.checks import METRICS, check_update
 from perdl_server.exchange import Exchange
 from perdl_server.federation import LAST_WORD, Federation
 from perdl_server.matching import MatchingError, global_matching, suggest_n_global, unrelated_edges
-from perdl_server.results import RunFolder, describe, spread, warnings
+from perdl_server.results import RunFolder
 from perdl_server.roster import Member, Roster
 from perdl_server.star import misfits
+from perdl_server.summary import describe, final_metrics, spread, warnings
 
 Floats = NDArray[np.floating]
 _log = logging.getLogger("perdl.server")
@@ -107,6 +107,10 @@ class PerMA(Strategy):
         self.settings = self.settings.model_copy(update={k: v for k, v in changes.items() if v is not None})
         self._report = describe(self.settings)
         federation = self._federation = self._gather(grid)
+        with about(run=federation.roster.run):
+            return self._run(federation)
+
+    def _run(self, federation: Federation) -> Result:
         self.summary()
         result, reason, former = Result(), "interrupted", self.folder.checkpoint
         # Of a run whose rounds are all done nothing depends on who comes back to hear so.
@@ -131,6 +135,7 @@ class PerMA(Strategy):
             raise
         finally:
             self._save(federation, result.arrays, reason)
+            _log.info("ended: %s", reason)
         return result
 
     def _gather(self, grid: Grid) -> Federation:
@@ -242,7 +247,8 @@ class PerMA(Strategy):
         former, reason = self.folder.checkpoint, "rounds"
         for t in range(former.round + 1 if former else 1, self.settings.rounds + 1):
             present = self._present = result.arrays[_ARRAY].numpy()
-            answers = federation.ask(UPDATE, _content(result.arrays), f"round {t}", self._check(t), round=t)
+            with about(round=t):
+                answers = federation.ask(UPDATE, _content(result.arrays), f"round {t}", self._check(t), round=t)
             result.arrays, result.train_metrics_clientapp[t] = self._aggregate(t, answers)
             new = federation.roster.global_dictionary = result.arrays[_ARRAY].numpy()
             change = float(np.linalg.norm(new - present, axis=0).max(initial=0.0))
@@ -256,6 +262,8 @@ class PerMA(Strategy):
                 "seconds": time.monotonic() - self._began,
             }
             self.folder.add_round(row, self._rows)
+            with about(round=t):
+                _log.info("round done: %d clients, change %.3g", len(self._rows), change)
             self.folder.save_dictionary(new, self._consensus, every=1.0)
             self._report["rounds"] = t
             if new.size and change <= self.settings.tolerance:  # with r^g = 0 nothing can come to rest
@@ -286,21 +294,12 @@ class PerMA(Strategy):
     def _save(self, federation: Federation, arrays: ArrayRecord | None, reason: str) -> None:
         """Write what is known, whether the run ended well or not."""
         facts = {member.name: member.facts for member in federation.members}
-        final: dict[str, Any] = {
-            "error": spread([fact["final_error"] for fact in facts.values() if "final_error" in fact])
-        }
-        distances = [fact["final_local_distance"] for fact in facts.values() if "final_local_distance" in fact]
-        if distances:
-            final["local_distance_max"] = max(distances)
-        if arrays:
-            D = arrays[_ARRAY].numpy()
+        D = arrays[_ARRAY].numpy() if arrays else None
+        final = final_metrics(facts, D, self.settings)
+        if D is not None:
             self.folder.save_dictionary(D, self._consensus)
             final["consensus"] = spread(self._consensus.tolist())
             self._report["warnings"] = warnings(self._report, facts, self.settings)
-            s = self.settings.synthetic
-            if self.settings.data.source == "synthetic" and D.shape == (s.n_features, s.n_global):
-                truth = true_global_dictionary(self.settings.seed, s.n_features, s.n_global)
-                final["global_distance"] = dictionary_distance(D, truth)
         summary = {
             **self._report,
             "rounds": self._report.get("rounds", 0),

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pytest
 from perdl.settings_page import render_page
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ["README.md", "docs/running.md", "docs/experiments.md"]
+PAGES = ["README.md", "docs/running.md", "docs/experiments.md", "docs/security.md"]
 
 
 def scripts(page):
@@ -34,6 +35,9 @@ def test_commands_of_the_docs_run(tmp_path, page, number, request):
     script = scripts(page)[number]
     if "flwr run" in script and importlib.util.find_spec("ray") is None:
         pytest.skip("Ray is not installed (extra: simulation)")
+    sbin = os.pathsep.join([os.environ["PATH"], "/usr/sbin"])
+    if "nginx" in script and shutil.which("nginx", path=sbin) is None:
+        pytest.skip("nginx is not installed")
     if "mnist" in script:
         (tmp_path / "mnist").symlink_to(request.getfixturevalue("mnist"))
     if "experiment mnist" in script:
@@ -47,22 +51,23 @@ def test_commands_of_the_docs_run(tmp_path, page, number, request):
         own = shared[:, 2:] @ np.linalg.qr(rng.standard_normal((6, 6))).Q[:, :2]
         X = rng.standard_normal((4, 300)) * (rng.random((4, 300)) < 0.3)
         np.savetxt(tmp_path / "samples" / f"{i}.csv", (np.hstack([shared[:, :2], own]) @ X).T, delimiter=",")
-    with socket.socket() as s, socket.socket() as flower:
-        s.bind(("127.0.0.1", 0))
-        flower.bind(("127.0.0.1", 0))
-        port, flower_port = s.getsockname()[1], flower.getsockname()[1]
+    with socket.socket() as s, socket.socket() as flower, socket.socket() as gateway:
+        for one in (s, flower, gateway):
+            one.bind(("127.0.0.1", 0))
+        port, flower_port, gateway_port = (one.getsockname()[1] for one in (s, flower, gateway))
     (tmp_path / "bin").mkdir()
     shim = tmp_path / "bin" / "perdl"
     shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m perdl.cli "$@"\n')
     shim.chmod(0o755)
     environment = {
         **os.environ,
-        "PATH": os.pathsep.join([str(shim.parent), str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "PATH": os.pathsep.join([str(shim.parent), str(Path(sys.executable).parent), sbin]),
         "PYTHONPATH": str(ROOT),
         "PERDL_CLONE": str(ROOT),
         "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(flower_port),
     }
-    command = ["bash", "-euo", "pipefail", "-c", script.replace(":8000", f":{port}")]
+    script = script.replace(":8000", f":{port}").replace(":8443", f":{gateway_port}")
+    command = ["bash", "-euo", "pipefail", "-c", script]
     try:
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from common.alive import check_sign
 from perdl_client.mnist import label_partition, load_mnist
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,24 +74,15 @@ def test_server_and_four_mnist_clients_equal_the_simulation_bit_for_bit(processe
 SYNTHETIC = ["-c", "n_clients=2", "-c", "n_global=3", "-c", "tolerance=0"]
 
 
-def test_flowers_own_supernode_takes_part_beside_our_client(processes):
-    run = [*SYNTHETIC, "-c", "rounds=1"]
-    processes.server(*run)
-    processes.client("client-1")
-    processes.client("client-2", "--stock")
-    assert processes.wait("server") == 0, processes.log("server") + processes.log("client-2")
-    assert processes.wait("client-1", 30) == 0
-    processes.started["client-2"].terminate()
-    processes.run("simulate", "synthetic", *run, "--output", "simulated")
-    np.testing.assert_array_equal(processes.dictionary(), processes.dictionary("simulated"))
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
 def test_interrupting_the_server_saves_what_was_done_and_frees_everything(processes, number):
     server = processes.server(*SYNTHETIC, "-c", "rounds=100000", "-c", "synthetic.noise=0.1")
     for i in (1, 2):
         processes.client(f"client-{i}", "--wait", "5")
     processes.wait_for_round(3)
+    homes = [processes.folder / "served", *(processes.folder / "perdl-clients" / f"client-{i}" for i in (1, 2))]
+    for home in homes:
+        check_sign(home)
     server.send_signal(number)
     assert processes.wait("server", 30) == 130, processes.log("server")
     assert "Traceback" not in processes.log("server")
@@ -104,6 +96,7 @@ def test_interrupting_the_server_saves_what_was_done_and_frees_everything(proces
         assert processes.wait(f"client-{i}", 60) == 4
         assert "the run ended before its time: it was interrupted at the server" in processes.log(f"client-{i}")
         assert (processes.folder / "perdl-clients" / f"client-{i}" / "dictionary.npz").exists()
+    assert not any((home / "alive").exists() for home in homes)
 
 
 def test_killing_the_server_leaves_no_process_and_ends_the_clients(processes):
