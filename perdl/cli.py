@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-import functools
-import gc
-import logging
 import os
-import shutil
 import signal
 import threading
-import time
-import traceback
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, ParamSpec, cast
+from typing import Annotated, cast
 
 # Before Flower is imported: no telemetry, no look for updates, no usage statistics.
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from common.errors import PerdlError, SettingsError
-from common.logs import LOG, start_log
-from common.settings import Settings, load_settings, settings_from_values
+from common.errors import SettingsError
 from perdl import __version__
-from perdl.__main__ import INTERRUPTED
+from perdl.command import command, err, out, prepare, results_go_to
 from perdl.console import print_experiment, print_line, print_summary
-
-P = ParamSpec("P")
 
 app = typer.Typer(
     help="Find what many private datasets share and what each has alone.",
@@ -39,11 +27,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-_out = Console()
-_err = Console(stderr=True)
-_folder: Path | None = None
-"""Where results of this command go, once known."""
-
 ConfigArgument = Annotated[
     str, typer.Argument(help="a TOML file, or a preset, such as synthetic, mnist-best, surveillance")
 ]
@@ -56,36 +39,8 @@ LogOption = Annotated[Path | None, typer.Option(help="file to which the log is a
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="show Flower's and perdl's own log")]
 
 
-def _command(function: Callable[P, None]) -> Callable[P, None]:
-    """End with one line and an exit code, never a traceback, where a user can cure the failure."""
-
-    @functools.wraps(function)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
-        if kwargs.get("log"):
-            os.environ[LOG] = str(Path(str(kwargs["log"])).resolve())
-        _quiet(bool(kwargs.get("verbose")))
-        try:
-            function(*args, **kwargs)
-        except PerdlError as error:
-            _err.print(f"perdl: {error}", markup=False, highlight=False, soft_wrap=True)
-            raise typer.Exit(error.exit_code) from None
-        except OSError as error:
-            _err.print(f"perdl: {error.filename or 'system'}: {error.strerror or error}", markup=False, soft_wrap=True)
-            raise typer.Exit(1) from None
-        except KeyboardInterrupt as error:
-            saved = _folder is not None and (_folder / "summary.json").exists()
-            _err.print(f"perdl: interrupted{f'; what was done is in {_folder}' if saved else ''}", highlight=False)
-            traceback.clear_frames(error.__traceback__)  # what they hold is given back: a pool's semaphores
-            gc.collect()
-            _err.file.flush()
-            _out.file.flush()
-            os._exit(INTERRUPTED)  # clients' threads may be deep in a long computation, and would be waited for
-
-    return wrapped
-
-
 @app.command()
-@_command
+@command
 def simulate(
     config: ConfigArgument = "synthetic",
     override: OverrideOption = [],  # noqa: B006 (typer copies it)
@@ -102,14 +57,14 @@ def simulate(
 
     if engine not in ("in-process", "ray"):
         raise SettingsError(f"--engine {engine}: must be in-process or ray")
-    settings = run.count_clients(_settings(config, override, output, seed, overwrite))
-    with progress(Path(settings.output), settings.rounds, _out):
+    settings = run.count_clients(prepare(config, override, output, seed, overwrite))
+    with progress(Path(settings.output), settings.rounds, out):
         summary = run.simulate(settings, cast(run.Engine, engine))
-    print_summary(_out, summary, Path(settings.output))
+    print_summary(out, summary, Path(settings.output))
 
 
 @app.command()
-@_command
+@command
 def server(
     config: ConfigArgument = "processes",
     address: Annotated[str, typer.Option(help="HOST:PORT on loopback for the clients")] = "127.0.0.1:8000",
@@ -131,22 +86,21 @@ def server(
 
     _check_trust(certs, insecure, "DIR made by `perdl certs DIR`")
     if resume is None:
-        settings = _settings(config, override, output, seed, overwrite)
+        settings = prepare(config, override, output, seed, overwrite)
     else:
         settings = resumed_settings(resume, override)
-        global _folder
-        _folder = resume
+        results_go_to(resume)
 
     def ready() -> None:
         _line(f"server on {address}, waiting for {settings.n_clients} clients")
 
-    with progress(Path(settings.output), settings.rounds, _out):
+    with progress(Path(settings.output), settings.rounds, out):
         summary = serve(settings, address, ready, certs=certs, on_event=_line, resume=resume is not None)
-    print_summary(_out, summary, Path(settings.output))
+    print_summary(out, summary, Path(settings.output))
 
 
 @app.command()
-@_command
+@command
 def client(
     name: Annotated[str, typer.Option(help="stable id, the same at every start; sorts the clients")],
     server: Annotated[str, typer.Option(help="HOST:PORT of the server or its gateway")] = "127.0.0.1:8000",
@@ -189,7 +143,7 @@ def client(
 
 
 @app.command()
-@_command
+@command
 def certs(
     folder: Annotated[Path, typer.Argument(help="the server's folder of certificates and keys")],
     host: Annotated[list[str], typer.Option(help="name or IP address under which clients reach the server")] = [],  # noqa: B006
@@ -207,7 +161,7 @@ def certs(
 
 
 @app.command()
-@_command
+@command
 def gateway(
     certs: Annotated[Path, typer.Option(help="the server's folder, made by perdl certs")],
     listen: Annotated[str, typer.Option(help="HOST:PORT for clients on other hosts, as 0.0.0.0:8443")],
@@ -220,11 +174,11 @@ def gateway(
     config = gateway_config(certs, listen, to, run)
     run.mkdir(parents=True, exist_ok=True)
     typer.echo(config, nl=False)
-    _err.print(f'run it as `nginx -e stderr -p {run} -c "$PWD/FILE"`', markup=False, highlight=False, soft_wrap=True)
+    err.print(f'run it as `nginx -e stderr -p {run} -c "$PWD/FILE"`', markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
-@_command
+@command
 def experiment(
     name: Annotated[str, typer.Argument(help="synthetic, mnist or surveillance")],
     preset: Annotated[
@@ -243,20 +197,20 @@ def experiment(
     from perdl.experiments.run import preset_of, run_experiment
 
     preset, config = preset_of(name, preset)
-    settings = _settings(config, override, output, seed, overwrite)
-    with _out.status("beginning") as status:
+    settings = prepare(config, override, output, seed, overwrite)
+    with out.status("beginning") as status:
 
         def tell(text: str) -> None:
             status.update(text)
-            if not _out.is_terminal:
+            if not out.is_terminal:
                 _line(f"... {text}")
 
         results = run_experiment(name, settings, preset=preset, quick=quick, full=full, progress=tell)
-    print_experiment(_out, results, Path(settings.output))
+    print_experiment(out, results, Path(settings.output))
 
 
 @app.command()
-@_command
+@command
 def health(folder: Annotated[Path, typer.Argument(help="a client's --folder, or a server's --output")]) -> None:
     """Exit with 0 if a server or client at work in this folder gave a sign of life within the last minute."""
     from common.alive import check_sign
@@ -273,7 +227,7 @@ def show_settings(word: Annotated[str, typer.Argument(help="show only settings t
     for row in setting_rows():
         if word.lower() in " ".join(row).lower():
             table.add_row(*map(escape, row))
-    _out.print(table)
+    out.print(table)
 
 
 @app.callback(invoke_without_command=True)
@@ -284,54 +238,10 @@ def version(version: Annotated[bool, typer.Option("--version", help="show the ve
         raise typer.Exit
 
 
-def _settings(config: str, override: list[str], output: Path | None, seed: int | None, overwrite: bool) -> Settings:
-    global _folder
-    path = find_config(config)
-    changes = [*override, *([f"seed={seed}"] if seed is not None else [])]
-    settings = load_settings(path, changes)
-    if output is None and "output" not in settings.model_fields_set:
-        output = Path("runs") / f"{path.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
-    if output is not None:
-        settings = settings_from_values({**settings.model_dump(exclude_unset=True), "output": str(output)})
-    _folder = Path(settings.output)
-    if any((_folder / name).exists() for name in ("summary.json", "results.json")):
-        if not overwrite:
-            raise SettingsError(f"{_folder} holds the results of a run: choose another --output, or add --overwrite")
-        for name in ("clients", "figures"):
-            shutil.rmtree(_folder / name, ignore_errors=True)
-        for name in ("results.json", "tables.md"):
-            (_folder / name).unlink(missing_ok=True)
-    return settings
-
-
-def find_config(name: str) -> Path:
-    """Return the TOML file of this path, or else perdl's own preset of this name.
-
-    Raises
-    ------
-    SettingsError
-        If there is neither; it lists the presets.
-    """
-    if Path(name).is_file():
-        return Path(name)
-    here = Path(__file__).parent
-    presets = {path.stem: path for root in (here.parent / "configs", here / "configs") for path in root.glob("*.toml")}
-    stem = name.removeprefix("configs/").removesuffix(".toml") if name.startswith("configs/") else name
-    if stem in presets:
-        return presets[stem]
-    raise SettingsError(f"there is no configuration {name}; presets are {', '.join(sorted(presets))}")
-
-
 def _check_trust(certs: Path | None, insecure: bool, folder: str) -> None:
     if insecure == (certs is not None):
         given = "both --certs and --insecure are given" if insecure else "neither --certs nor --insecure is given"
         raise SettingsError(f"{given}; use --certs {folder}, or --insecure for plain text on this machine alone")
-
-
-def _quiet(verbose: bool) -> None:
-    for name in ("flwr", "httpx"):
-        logging.getLogger(name).setLevel(logging.INFO if verbose else logging.ERROR)
-    start_log(logging.INFO if verbose else logging.WARNING)
 
 
 def _say(name: str, text: str) -> None:
@@ -339,4 +249,4 @@ def _say(name: str, text: str) -> None:
 
 
 def _line(text: str) -> None:
-    print_line(_out, text)
+    print_line(out, text)

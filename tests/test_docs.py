@@ -57,7 +57,7 @@ def test_commands_of_the_docs_run(tmp_path, page, number, request):
         port, flower_port, gateway_port = (one.getsockname()[1] for one in (s, flower, gateway))
     (tmp_path / "bin").mkdir()
     shim = tmp_path / "bin" / "perdl"
-    shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m perdl.cli "$@"\n')
+    shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m perdl "$@"\n')
     shim.chmod(0o755)
     environment = {
         **os.environ,

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from common.settings import Settings, load_settings, settings_from_flat
-from perdl.cli import find_config
+from perdl.command import find_config
 
 ROOT = Path(__file__).resolve().parents[2]
 

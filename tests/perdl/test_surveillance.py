@@ -9,7 +9,7 @@ from PIL import Image
 from common.errors import DataError, SettingsError
 from common.settings import load_settings, settings_from_values
 from common.threads import one_blas_thread
-from perdl.cli import find_config
+from perdl.command import find_config
 from perdl.experiments import fixed_camera, frame_clients
 from perdl.experiments.surveillance import run, sentences
 from perdl.experiments.video_measures import f1, foreground, majority, psnr

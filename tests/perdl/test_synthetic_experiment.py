@@ -160,7 +160,7 @@ def test_numbers_do_not_depend_on_the_number_of_workers():
 
 def test_the_published_preset_starts_nobody_in_a_wrong_basin():
     from common.settings import load_settings
-    from perdl.cli import find_config
+    from perdl.command import find_config
 
     settings = load_settings(find_config("synthetic-published"), ["n_clients=4", "rounds=20"])
     known, clients = runs.draw(settings)

@@ -1,0 +1,129 @@
+"""What all commands have in common: one line and an exit code where they fail, and where their results go."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import logging
+import os
+import shutil
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import ParamSpec
+
+import typer
+from rich.console import Console
+
+from common.errors import PerdlError, SettingsError
+from common.logs import LOG, start_log
+from common.settings import Settings, changed, load_settings
+from perdl.__main__ import INTERRUPTED
+
+P = ParamSpec("P")
+
+out = Console()
+err = Console(stderr=True)
+_folder: Path | None = None
+"""Where results of this command go, once known."""
+
+
+def command(function: Callable[P, None]) -> Callable[P, None]:
+    """End with one line and an exit code, never a traceback, where a user can cure the failure."""
+
+    @functools.wraps(function)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
+        if kwargs.get("log"):
+            os.environ[LOG] = str(Path(str(kwargs["log"])).resolve())
+        _quiet(bool(kwargs.get("verbose")))
+        try:
+            function(*args, **kwargs)
+        except PerdlError as error:
+            err.print(f"perdl: {error}", markup=False, highlight=False, soft_wrap=True)
+            raise typer.Exit(error.exit_code) from None
+        except OSError as error:
+            err.print(f"perdl: {error.filename or 'system'}: {error.strerror or error}", markup=False, soft_wrap=True)
+            raise typer.Exit(1) from None
+        except KeyboardInterrupt as error:
+            saved = _folder is not None and (_folder / "summary.json").exists()
+            err.print(f"perdl: interrupted{f'; what was done is in {_folder}' if saved else ''}", highlight=False)
+            traceback.clear_frames(error.__traceback__)  # what they hold is given back: a pool's semaphores
+            gc.collect()
+            err.file.flush()
+            out.file.flush()
+            os._exit(INTERRUPTED)  # clients' threads may be deep in a long computation, and would be waited for
+
+    return wrapped
+
+
+def results_go_to(folder: Path) -> None:
+    """Note where the results of this command go, for whoever interrupts it."""
+    global _folder
+    _folder = folder
+
+
+def prepare(config: str, override: list[str], output: Path | None, seed: int | None, overwrite: bool) -> Settings:
+    """Return the settings of a run, whose folder is then free for it.
+
+    Parameters
+    ----------
+    config : str
+        TOML file or preset.
+    override : list of str
+        ``key=value``.
+    output : Path, optional
+    seed : int, optional
+    overwrite : bool
+        Whether a former run in the folder may go.
+
+    Raises
+    ------
+    SettingsError
+        If a setting is wrong, or the folder holds a run.
+    """
+    from perdl_server.checkpoint import BEFORE, NEWEST
+
+    path = find_config(config)
+    changes = [*override, *([f"seed={seed}"] if seed is not None else [])]
+    settings = load_settings(path, changes)
+    if output is None and "output" not in settings.model_fields_set:
+        output = Path("runs") / f"{path.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    if output is not None:
+        settings = changed(settings, output=str(output))
+    folder = Path(settings.output)
+    results_go_to(folder)
+    ended = any((folder / name).exists() for name in ("summary.json", "results.json"))
+    if ended or any((folder / name).exists() for name in (NEWEST, BEFORE)):
+        if not overwrite:
+            held = "the results of a run:" if ended else f"a run that was cut off: perdl server --resume {folder},"
+            raise SettingsError(f"{folder} holds {held} choose another --output, or add --overwrite")
+        for name in ("clients", "figures"):
+            shutil.rmtree(folder / name, ignore_errors=True)
+        for name in ("results.json", "tables.md", NEWEST, BEFORE):
+            (folder / name).unlink(missing_ok=True)
+    return settings
+
+
+def find_config(name: str) -> Path:
+    """Return the TOML file of this path, or else perdl's own preset of this name.
+
+    Raises
+    ------
+    SettingsError
+        If there is neither; it lists the presets.
+    """
+    if Path(name).is_file():
+        return Path(name)
+    here = Path(__file__).parent
+    presets = {path.stem: path for root in (here.parent / "configs", here / "configs") for path in root.glob("*.toml")}
+    stem = name.removeprefix("configs/").removesuffix(".toml") if name.startswith("configs/") else name
+    if stem in presets:
+        return presets[stem]
+    raise SettingsError(f"there is no configuration {name}; presets are {', '.join(sorted(presets))}")
+
+
+def _quiet(verbose: bool) -> None:
+    for name in ("flwr", "httpx"):
+        logging.getLogger(name).setLevel(logging.INFO if verbose else logging.ERROR)
+    start_log(logging.INFO if verbose else logging.WARNING)
