@@ -35,7 +35,10 @@ OutputOption = Annotated[Path | None, typer.Option(help="folder of the results; 
 SeedOption = Annotated[int | None, typer.Option(help="seed of every random stream")]
 InsecureOption = Annotated[bool, typer.Option(help="plain text, and no keys: on this machine alone")]
 OverwriteOption = Annotated[bool, typer.Option(help="replace the results of a former run in this folder")]
-LogOption = Annotated[Path | None, typer.Option(help="file to which the log is added as JSON lines")]
+LogOption = Annotated[
+    Path | None,
+    typer.Option(help="file to which the log is added as JSON lines; a server's is OUTPUT/log.jsonl"),
+]
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="show Flower's and perdl's own log")]
 
 
@@ -82,7 +85,7 @@ def server(
 ) -> None:
     """Wait for real clients, run one federation with them, write its results, end."""
     from perdl.progress import progress
-    from perdl.run import resumed_settings, serve
+    from perdl.run import resumed_settings, serve, server_log
 
     _check_trust(certs, insecure, "DIR made by `perdl certs DIR`")
     if resume is None:
@@ -94,7 +97,7 @@ def server(
     def ready() -> None:
         _line(f"server on {address}, waiting for {settings.n_clients} clients")
 
-    with progress(Path(settings.output), settings.rounds, out):
+    with progress(Path(settings.output), settings.rounds, out, server_log(Path(settings.output))):
         summary = serve(settings, address, ready, certs=certs, on_event=_line, resume=resume is not None)
     print_summary(out, summary, Path(settings.output))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,8 +20,11 @@ _PAUSE, _LINE = 0.2, 10.0
 
 
 @contextmanager
-def progress(folder: Path, rounds: int, console: Console) -> Iterator[None]:
-    """Show the rounds of the run in ``folder`` while the context lasts: a bar, or now and then a line in a pipe."""
+def progress(folder: Path, rounds: int, console: Console, log: Path | None = None) -> Iterator[None]:
+    """Show the rounds of the run in ``folder`` while the context lasts: a bar, or now and then a line in a pipe.
+
+    Of a server's ``log`` it shows what goes wrong, and who comes and goes.
+    """
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=20),
@@ -28,12 +32,21 @@ def progress(folder: Path, rounds: int, console: Console) -> Iterator[None]:
         TextColumn("{task.fields[text]}"),
         TimeElapsedColumn(),
     )
+    news = _Tail(log) if log else None
     reader, done, pause = _Tail(folder / "rounds.jsonl"), threading.Event(), _PAUSE if console.is_terminal else _LINE
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("round", total=rounds, text="starting")
 
         def watch() -> None:
-            while not done.wait(pause):
+            shown = 0.0
+            while not done.wait(_PAUSE):
+                for line in news.new_rows() if news else ():
+                    if line["level"] != "info" or "client" in line:
+                        who = f"{line['client']} " if "client" in line else ""
+                        console.print(f"{who}{line['text']}", markup=False, highlight=False, soft_wrap=True)
+                if time.monotonic() - shown < pause:
+                    continue
+                shown = time.monotonic()
                 row = reader.last_row()
                 if row is not None and console.is_terminal:
                     bar.update(task, completed=row["round"], text=describe_round(row))
@@ -75,6 +88,14 @@ class _Tail:
 
     def last_row(self) -> dict[str, Any] | None:
         """Return the last whole new line, if there is one."""
+        rows = self._new_lines()
+        return dict(json.loads(rows[-1])) if rows else None
+
+    def new_rows(self) -> list[dict[str, Any]]:
+        """Return all whole new lines."""
+        return [dict(json.loads(row)) for row in self._new_lines()]
+
+    def _new_lines(self) -> list[bytes]:
         try:
             with self._path.open("rb") as file:
                 if self._path.stat().st_size < self._read:
@@ -82,8 +103,7 @@ class _Tail:
                 file.seek(self._read)
                 lines = file.read()
         except OSError:
-            return None
+            return []
         whole = lines[: lines.rfind(b"\n") + 1]
         self._read += len(whole)
-        rows = whole.splitlines()
-        return dict(json.loads(rows[-1])) if rows else None
+        return whole.splitlines()

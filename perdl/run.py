@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,10 +14,11 @@ import numpy as np
 from common.alive import signs_of_life
 from common.errors import FederationError, PerdlError, SettingsError
 from common.files import write_json
+from common.logs import LOG
 from common.settings import Settings, override_settings, settings_from_values
 from perdl_client.data import check_data, client_files, video_frames
 from perdl_server.checkpoint import NEWEST, load_checkpoint
-from perdl_server.results import STOP, stop_run_in
+from perdl_server.results import NEW, RESUMED, SERVED, STOP, stop_run_in
 
 RESUMABLE = ("rounds", "tolerance", "quorum", "join_timeout", "round_timeout")
 Engine = Literal["in-process", "ray"]
@@ -108,12 +110,13 @@ def serve(
     folder = Path(settings.output).resolve()
     settings = settings.model_copy(update={"output": str(folder)})
     home, log = folder / "flower", folder / "superlink.log"
+    environment = {SERVED: RESUMED if resume else NEW, LOG: str(server_log(folder))}
     for name in ("summary.json", STOP):
         (folder / name).unlink(missing_ok=True)
     with (
         locked(folder, "server"),
         signs_of_life(folder) as give_sign,
-        superlink(address, home, log=log, certs=certs, resumed=resume),
+        superlink(address, home, log=log, certs=certs, environment=environment),
     ):
         members = None
         if certs is not None:
@@ -145,6 +148,11 @@ def serve(
             raise KeyboardInterrupt
         raise FederationError(f"{reason} (what was done is in {folder}){_cure(folder)}")
     return summary
+
+
+def server_log(folder: Path) -> Path:
+    """Return the file to which a server whose results go to ``folder`` adds its log as JSON lines."""
+    return Path(os.environ.get(LOG) or folder.resolve() / "log.jsonl")
 
 
 def _cure(folder: Path) -> str:

@@ -17,7 +17,7 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -28,7 +28,6 @@ from common.errors import FederationError, SettingsError
 from perdl import __version__
 from perdl.certs import CA, CERTIFICATE, KEY
 from perdl_client.stock import Scalar, flower_command, flower_environment, toml_value
-from perdl_server.results import NEW, RESUMED, SERVED
 
 START_LIMIT = 60.0  # seconds; two are usual
 STOP_LIMIT = 5.0  # seconds, once for the SuperLink and once for what it started
@@ -51,7 +50,7 @@ flower_superlink()
 
 @contextmanager
 def superlink(
-    address: str, home: Path, *, log: Path, certs: Path | None = None, resumed: bool = False
+    address: str, home: Path, *, log: Path, certs: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> Iterator[None]:
     """A SuperLink that is healthy on entry; on exit it and all that it started are gone.
 
@@ -66,8 +65,8 @@ def superlink(
     certs : Path, optional
         Folder of the server's certificates, which are taken as good (`perdl.certs.check_certs`): the SuperLink
         speaks TLS, and a client must have a registered key. Without it, plain text and whoever comes.
-    resumed : bool
-        Whether its ServerApp goes on with a run.
+    environment : mapping, optional
+        Variables for what it starts, the ServerApp.
 
     Raises
     ------
@@ -88,7 +87,7 @@ def superlink(
     with log.open("ab") as output:
         process = subprocess.Popen(
             [*command, "--disable-runtime-dependency-installation"],
-            env=_environment(home) | {SERVED: RESUMED if resumed else NEW},
+            env=_environment(home) | dict(environment or {}),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

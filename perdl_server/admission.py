@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,11 +14,12 @@ from flwr.common.constant import ErrorCode
 from numpy.typing import NDArray
 
 from common.errors import PerdlError
-from common.protocol import INITIALISE, Payload, ProtocolError, check_name, pack, unpack
+from common.protocol import FINISH, INITIALISE, Payload, ProtocolError, check_name, pack, unpack
 from common.settings import Settings
 from perdl_server.exchange import Exchange
 
 Floats = NDArray[np.floating]
+_log = logging.getLogger("perdl.server")
 
 _ABSURD = 1e6
 """First atoms are near norm one; anything up to this is harmless."""
@@ -28,6 +30,10 @@ _LOOK = 0.5
 
 class GoneError(ProtocolError):
     """Flower answered in a node's place."""
+
+
+class StrangerError(ProtocolError):
+    """A node's key is not that of the client that it says it is."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +90,14 @@ class Door:
         self._exchange = exchange
         self._waiting: dict[str, int] = {}
         self._names: dict[int, str] = {}
+        self._told: set[int] = set()
         self._next_look = 0.0
         self.asked_at = time.monotonic()
+
+    @property
+    def nodes(self) -> list[int]:
+        """Nodes that were asked and not turned away."""
+        return sorted(self.asked.keys() - self._told)
 
     @property
     def waiting(self) -> bool:
@@ -103,19 +115,25 @@ class Door:
                 arrivals.append(self._arrival(node, reply))
             except GoneError:
                 self.asked.pop(node, None)
+            except StrangerError as error:
+                self.turn_away(node, str(error))
             except PerdlError as error:
                 self.refused[node] = str(error)
         return arrivals
 
-    def ask_again(self, node: int) -> None:
-        """Treat a node as new at the next look."""
-        self.asked.pop(node, None)
+    def turn_away(self, node: int, why: str) -> None:
+        """Tell a node at once that it does not take part."""
+        _log.warning("left out: %s", why)
+        self.refused[node] = why
+        self._told.add(node)
+        self._exchange.send("finish", [Message(pack({}, run=self._run, reason=why), node, FINISH)])
 
     def _invite(self) -> None:
         nodes = {info.node_id: info for info in self._exchange.grid.get_nodes()}
         self.online = set(nodes)
         new = sorted(node for node, info in nodes.items() if self.asked.get(node) != info.last_activated_at)
         self.asked |= {node: nodes[node].last_activated_at for node in new}
+        self._told -= set(new)
         self._names |= {node: nodes[node].name for node in new}
         text = self._settings.model_dump_json(exclude_none=True)
         messages = [Message(pack(settings=text, run=self._run), node, INITIALISE) for node in new]
@@ -129,7 +147,7 @@ class Door:
         name = check_name(payload.scalar("client", str))
         known_as = self._names.get(node)
         if known_as and name != known_as:
-            raise ProtocolError(
+            raise StrangerError(
                 f"its key is that of {known_as}, but it calls itself {name}: start it with its own name"
             )
         self.refused.pop(node, None)

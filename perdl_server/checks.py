@@ -39,7 +39,8 @@ def check_update(payload: Payload, t: int, present: Floats, aggregation: Aggrega
     if answered != t:
         raise ProtocolError(f"answered round {answered}, was asked for round {t}")
     contribution = payload.array("contribution", present.shape)
-    norms = np.linalg.norm(contribution.astype(np.float64), axis=0)
+    with np.errstate(over="ignore"):
+        norms = np.linalg.norm(contribution.astype(np.float64), axis=0)
     before = np.linalg.norm(present.astype(np.float64), axis=0)
     if aggregation.contribution == "atoms":
         limit = _PROPORTION * max(1.0, before.max(initial=0.0))

@@ -59,14 +59,14 @@ class Federation:
                 self.roster.enter(arrival)
             if len(self.members) >= s.n_clients:
                 return True
-            return (not door.waiting and (late or len(door.asked) >= s.n_clients)) or (
+            return (not door.waiting and (late or len(door.nodes) >= s.n_clients)) or (
                 late and time.monotonic() - door.asked_at > s.round_timeout
             )
 
         self.exchange.wait(look, s.join_timeout + s.round_timeout)
-        if len(door.asked) < self.roster.quorum:
+        if len(door.nodes) < self.roster.quorum:
             raise FederationError(
-                f"{len(door.asked)} of {s.n_clients} clients joined within {s.join_timeout:g} s (quorum "
+                f"{len(door.nodes)} of {s.n_clients} clients joined within {s.join_timeout:g} s (quorum "
                 f"{self.roster.quorum}): start the others, or lower n_clients or quorum"
             )
         self.roster.leave_out_misfits()
@@ -224,7 +224,7 @@ class Federation:
         by_node = {member.node: member for member in self.members}
         match = {member.node: member.match for member in self.members} if arrays else {}
         reasons = self.roster.door.refused | self.roster.reasons
-        nodes = self.roster.nodes
+        nodes = self.roster.door.nodes
         messages = [
             Message(
                 pack(

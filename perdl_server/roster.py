@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from flwr.app import Message
 from numpy.typing import NDArray
 
 from common.errors import FederationError
 from common.logs import about
-from common.protocol import FINISH, natural_key, pack
+from common.protocol import natural_key
 from common.settings import Settings
 from perdl_server.admission import Arrival, Door, misfits
 from perdl_server.exchange import Exchange
@@ -67,7 +66,6 @@ class Roster:
         self.global_dictionary: Floats | None = None
         self.reasons: dict[int, str] = {}
         self.door = Door(settings, run, exchange)
-        self._told: set[int] = set()
 
     @property
     def quorum(self) -> int:
@@ -78,11 +76,6 @@ class Roster:
     def away(self) -> list[str]:
         """Members that are not there."""
         return [member.name for member in self.members if member.gone]
-
-    @property
-    def nodes(self) -> list[int]:
-        """Nodes that wait to be let go: those that were asked and not turned away."""
-        return sorted(self.door.asked.keys() - self._told)
 
     def enter(self, arrival: Arrival) -> None:
         """Take in who comes before matching."""
@@ -100,16 +93,21 @@ class Roster:
     def admit(self) -> list[Member]:
         """Take in who comes back, or comes after matching; return them."""
         back = []
-        for arrival in self.door.look():
-            self._told.discard(arrival.node)
+        arrivals = self.door.look()
+        for node in self.door.refused.keys() & set(self.door.nodes):
+            self.door.turn_away(node, self.door.refused[node])
+        for arrival in arrivals:
             member = next((member for member in self.members if member.name == arrival.name), None)
             taken = member is not None and not member.gone and member.node in self.door.online - {arrival.node}
             if taken and not arrival.returning:  # its former process may not have been missed yet
-                self.door.refused[arrival.node] = f"{arrival.name} takes part already; if it is gone, wait a minute"
-                self.door.ask_again(arrival.node)
+                self.door.turn_away(
+                    arrival.node,
+                    f"{arrival.name} takes part already; if that process was killed, start this one again in a "
+                    "minute, or with the folder of that one",
+                )
                 continue
             if arrival.step and member is None:
-                self.turn_away(arrival.node, f"this run knows no {arrival.name}")
+                self.door.turn_away(arrival.node, f"this run knows no {arrival.name}")
                 continue
             match = self._late_match(arrival, member)
             member = member or (self._seat(arrival) if match is not None else None)
@@ -129,7 +127,7 @@ class Roster:
         D_g = self.global_dictionary
         assert D_g is not None, "nobody is late before matching"
         if wrong := misfits({arrival.name: arrival.dictionary}, D_g.shape[1], len(D_g)):
-            self.turn_away(arrival.node, wrong[arrival.name])
+            self.door.turn_away(arrival.node, wrong[arrival.name])
             return None
         indices, signs = align(D_g, arrival.dictionary)
         return {"indices": indices, "signs": signs}
@@ -137,20 +135,13 @@ class Roster:
     def _seat(self, arrival: Arrival) -> Member | None:
         """A place for a client that was not there before, if one is left."""
         if len(self.members) >= self.settings.n_clients:
-            self.turn_away(arrival.node, f"the run has its {self.settings.n_clients} clients already")
+            self.door.turn_away(arrival.node, f"the run has its {self.settings.n_clients} clients already")
             return None
         member = Member(arrival.name, arrival.facts, arrival.node)
         with about(client=arrival.name):
             _log.info("takes part: %d samples, %d atoms sent", arrival.facts["n_samples"], arrival.dictionary.shape[1])
         self.members = sorted([*self.members, member], key=lambda member: natural_key(member.name))
         return member
-
-    def turn_away(self, node: int, why: str) -> None:
-        """Tell a node at once that it does not take part."""
-        _log.warning("left out: %s", why)
-        self.door.refused[node] = why
-        self._told.add(node)
-        self.exchange.send("finish", [Message(pack({}, run=self.run, reason=why), node, FINISH)])
 
     def leave_out_misfits(self) -> None:
         """Leave out clients of another number of features than most, or of too few usable atoms."""
@@ -164,10 +155,10 @@ class Roster:
             reasons = sorted(set(refused.values()))
             why = f": {'; '.join(reasons)}" if reasons else f" within {self.settings.round_timeout:g} s"
             raise FederationError(
-                f"{len(self.members)} of {len(self.door.asked)} clients could start (quorum {self.quorum}){why}"
+                f"{len(self.members)} of {len(self.door.nodes)} clients could start (quorum {self.quorum}){why}"
             )
         for node, text in sorted(refused.items(), key=lambda item: item[1]):
-            self.turn_away(node, text)
+            self.door.turn_away(node, text)
 
     def blame(self, name: str, text: str) -> None:
         """Remember that this client is why the run fails; it alone is told so."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import numpy as np
+
+from perdl.certs import make_certs
 
 RUN = ["-c", "n_clients=2", "-c", "rounds=40", "-c", "tolerance=0", "-c", "synthetic.noise=0.1"]
 
@@ -70,3 +73,31 @@ def test_killed_clients_servers_and_superlinks_cost_no_bit(processes):
             for key, value in processes.own(name).items():
                 np.testing.assert_array_equal(value, twin[key])
     assert not processes.of(processes.folder / "served" / "flower")
+
+
+def test_with_keys_a_client_is_its_key_and_comes_back_at_once(processes):
+    """Flower takes a killed process for alive for up to a minute, and lets nobody else in with its key."""
+    make_certs(processes.folder / "certs", [], ["client-1", "client-2"])
+    server = ["server", "synthetic", *RUN, "--certs", "certs", "--address", processes.address, "--output", "served"]
+    processes.start("server", *server, "-c", "rounds=100000", "-c", "join_timeout=200")
+
+    def client(name, key=None, label=None):
+        where = ["--server", processes.address, "--certs", f"certs/clients/{key or name}", "--folder", label or name]
+        return processes.start(label or name, "client", "--name", name, *where)
+
+    client("client-2")
+    client("client-2", key="client-1", label="impostor")
+    processes.wait_for(lambda: "joined" in processes.log("impostor"))
+    assert processes.wait("impostor", 60) == 4
+    words = "its key is that of client-1, but it calls itself client-2: start it with its own name"
+    assert words in processes.log("impostor")
+
+    client("client-1")
+    processes.wait_for_round(2)
+    processes.started["client-2"].kill()
+    processes.started["client-2"].wait()
+    t, killed = len(processes.rounds()), time.monotonic()
+    client("client-2")
+    processes.wait_for_round(t + 3)
+    assert time.monotonic() - killed < 30  # most of it Python's start
+    assert {row["clients"] for row in processes.rounds()} == {2}
