@@ -122,7 +122,9 @@ class Door:
         return arrivals
 
     def turn_away(self, node: int, why: str) -> None:
-        """Tell a node at once that it does not take part."""
+        """Tell a node at once that it does not take part, once."""
+        if node in self._told:
+            return
         _log.warning("left out: %s", why)
         self.refused[node] = why
         self._told.add(node)

@@ -1,0 +1,253 @@
+"""Who is let in, comes back, or is turned away, without processes: a grid whose nodes come and go."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from flwr.app import Error, Message
+from flwr.common.constant import ErrorCode
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.serverapp import Grid
+from flwr.supercore.task_identity import TaskIdentity
+
+from common.errors import FederationError
+from common.protocol import FINISH, INITIALISE, UPDATE, pack, unpack
+from common.settings import load_settings
+from perdl_server.exchange import Exchange
+from perdl_server.federation import Federation
+from perdl_server.roster import Member, Roster
+
+SHARED = np.linalg.qr(np.random.default_rng(0).standard_normal((6, 6))).Q
+SCALARS = {"n_features": 6, "n_samples": 9, "n_atoms": 6, "start_error": 0.1, "nonzeros": 1.0, "mean_share": 0.0}
+
+
+class Node:
+    """What a client would say; ``silent`` ones take messages and never answer."""
+
+    def __init__(self, name, step=0, returning=False, silent=False, dictionary=SHARED, key=""):
+        self.name, self.step, self.returning, self.silent, self.dictionary = name, step, returning, silent, dictionary
+        self.key, self.session, self.online, self.got = key, "1", True, []
+
+    def answer(self, message):
+        kind = message.metadata.message_type
+        if kind == INITIALISE and self.step:
+            return pack({}, client=self.name, step=self.step)
+        if kind == INITIALISE:
+            arrays = {"dictionary": self.dictionary, "usage": np.ones(self.dictionary.shape[1])}
+            return pack(arrays, client=self.name, step=0, returning=self.returning, **SCALARS)
+        if kind == UPDATE:
+            self.step = unpack(message.content).scalars["round"]
+        return pack({}, client=self.name, error=0.1)
+
+
+class TownGrid(Grid):
+    """Nodes that a test brings in and takes away, also while the server waits."""
+
+    def __init__(self, *nodes):
+        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
+        self.nodes = {10 + i: node for i, node in enumerate(nodes)}
+        self.ids, self.answers, self.later = itertools.count(), {}, []
+
+    def set_run(self, run): ...
+
+    run = None
+
+    def create_message(self, *args, **kwargs):
+        raise NotImplementedError
+
+    def get_node_ids(self):
+        return [number for number, node in self.nodes.items() if node.online]
+
+    def get_nodes(self):
+        for event in self.later[:1]:
+            event()
+            self.later.pop(0)
+        return [
+            NodeInfo(node_id=number, last_activated_at=node.session, name=node.key)
+            for number, node in self.nodes.items()
+            if node.online
+        ]
+
+    def push_messages(self, messages):
+        ids = []
+        for message in messages:
+            ids.append(f"m{next(self.ids)}")
+            message.metadata.__dict__["_message_id"] = ids[-1]
+            node = self.nodes[message.metadata.dst_node_id]
+            if not node.online:
+                answer = Message(Error(ErrorCode.NODE_UNAVAILABLE, "gone"), reply_to=message)
+            else:
+                node.got.append(message)
+                if node.silent:
+                    continue
+                answer = Message(node.answer(message), reply_to=message)
+            answer.metadata.__dict__["_message_id"] = f"a{ids[-1]}"
+            self.answers[ids[-1]] = answer
+        return ids
+
+    def pull_messages(self, message_ids):
+        return [self.answers.pop(i) for i in list(message_ids) if i in self.answers]
+
+    def send_and_receive(self, messages, *, timeout=None):
+        raise NotImplementedError
+
+
+def federation(grid, *overrides, members=(), **more):
+    settings = load_settings(None, ["join_timeout=4", "round_timeout=3", *overrides])
+    roster = Roster(settings, Exchange(grid, lambda: False), "f00d", members)
+    roster.global_dictionary = more.get("D_g")
+    return Federation(roster)
+
+
+def names(answers):
+    return [member.name for member, _ in answers]
+
+
+def ask(one, t=1):
+    return one.ask(UPDATE, {"global_dictionary": SHARED[:, :3]}, f"round {t}", lambda payload: None, round=t)
+
+
+def reasons(node):
+    return [unpack(m.content).scalars.get("reason") for m in node.got if m.metadata.message_type == FINISH]
+
+
+def joined(grid, *overrides):
+    one = federation(grid, *overrides)
+    one.join()
+    one.roster.global_dictionary = SHARED[:, :3]
+    return one
+
+
+def test_members_are_in_the_order_of_their_names():
+    one = joined(TownGrid(Node("client-10"), Node("b"), Node("client-9")), "n_clients=3")
+    assert [member.name for member in one.members] == ["b", "client-9", "client-10"]
+
+
+def test_a_key_is_a_client_and_others_do_not_end_the_wait():
+    grid = TownGrid(Node("ada", key="ada"), Node("ada", key="eve"))
+    grid.later = [lambda: None, lambda: grid.nodes.update({12: Node("bob", key="bob")})]
+    one = joined(grid, "n_clients=2")
+    assert [member.name for member in one.members] == ["ada", "bob"]
+    assert reasons(grid.nodes[11]) == ["its key is that of eve, but it calls itself ada: start it with its own name"]
+    assert not reasons(grid.nodes[10])
+
+
+def test_a_process_that_was_started_again_is_asked_again_in_the_same_round():
+    silent = Node("a", silent=True)
+    grid = TownGrid(silent, Node("b"))
+    silent.silent = False
+    one = joined(grid, "n_clients=2")
+    silent.silent = True  # it was killed, with the message that it had taken
+
+    def restarted():
+        silent.silent, silent.session, silent.step, silent.returning = False, "2", 4, True
+
+    grid.later = [lambda: None, restarted]
+    assert names(ask(one, 5)) == ["a", "b"]
+    assert one.members[0].facts["returns"] == 1
+
+
+def test_one_that_comes_back_on_another_node_takes_its_place():
+    grid = TownGrid(Node("a"), Node("b"))
+    one = joined(grid, "n_clients=2")
+    grid.nodes[10].silent = True
+    grid.later = [lambda: None, lambda: grid.nodes.update({12: Node("a", step=1, returning=True)})]
+    assert names(ask(one, 2)) == ["a", "b"]
+    assert one.members[0].node == 12
+
+
+def test_one_that_has_gone_is_waited_for_only_if_it_is_needed():
+    grid = TownGrid(Node("a"), Node("b"), Node("c"))
+    one = joined(grid, "n_clients=3", "quorum=2", "join_timeout=2")
+    grid.nodes[10].online = False
+    assert names(ask(one)) == ["b", "c"]
+    assert one.roster.away == ["a"]
+    grid.nodes[11].online = False
+    with pytest.raises(FederationError, match=r"round 2: 1 of 3 .*\(quorum 2\): a: has gone; b: has gone"):
+        ask(one, 2)
+
+    def back():
+        grid.nodes[10] = Node("a", step=1, returning=True)
+        grid.nodes[10].session = "2"
+
+    grid.later = [lambda: None, back]
+    assert names(ask(one, 3)) == ["a", "c"]
+
+
+def test_a_stranger_who_takes_a_members_name_is_turned_away():
+    grid = TownGrid(Node("a"), Node("b"))
+    one = joined(grid, "n_clients=2", "round_timeout=1")
+    grid.nodes[10].silent = True
+    grid.nodes[12] = Node("a")
+    one.roster.door._next_look = 0.0
+    with pytest.raises(FederationError, match="a: no answer within 1 s"):
+        ask(one)
+    assert "a takes part already" in reasons(grid.nodes[12])[0]
+    assert one.members[0].node == 10
+
+
+def test_who_lost_its_folder_is_aligned_anew_once_its_former_process_is_gone():
+    grid = TownGrid(Node("a"), Node("b"))
+    one = joined(grid, "n_clients=2")
+    ask(one)
+    turned = SHARED[:, [3, 2, 0, 4, 1, 5]] * [1, -1, 1, 1, 1, 1]
+    grid.nodes[10].online = False
+    grid.nodes[12] = Node("a", dictionary=turned)
+    one.roster.door._next_look = 0.0
+    assert names(ask(one, 2)) == ["a", "b"]
+    sent = unpack(grid.nodes[12].got[-1].content).arrays
+    assert sent["indices"].tolist() == [2, 4, 1]
+    assert sent["signs"].tolist() == [1, 1, -1]
+    assert not one.members[0].match  # it has answered
+
+
+@pytest.mark.parametrize(
+    ("node", "why"),
+    [
+        (Node("c"), "the run has its 2 clients already"),
+        (Node("c", step=3, returning=True), "this run knows no c"),
+    ],
+    ids=["one too many", "of another run"],
+)
+def test_who_has_no_place_is_told_at_once(node, why):
+    grid = TownGrid(Node("a"), Node("b"))
+    one = joined(grid, "n_clients=2", "round_timeout=1")
+    grid.nodes[12] = node
+    one.roster.door._next_look = 0.0
+    grid.nodes[10].silent = True
+    with pytest.raises(FederationError):
+        ask(one)
+    assert reasons(node) == [why]
+    one.dismiss({}, "over")
+    assert reasons(node) == [why]
+
+
+def test_who_comes_late_and_does_not_fit_is_told_so():
+    grid = TownGrid(Node("a"), Node("b"))
+    one = joined(grid, "n_clients=4", "quorum=2", "join_timeout=0.3")
+    grid.nodes[12] = Node("wide", dictionary=np.eye(7)[:, :6])
+    grid.nodes[13] = Node("few", dictionary=SHARED[:, :2])
+    one.roster.door._next_look = 0.0
+    assert names(ask(one)) == ["a", "b"]
+    assert "wide has 7 features, the run has 6" in reasons(grid.nodes[12])[0]
+    assert reasons(grid.nodes[13]) == ["few has 2 usable atoms, fewer than n_global = 3"]
+
+
+def test_a_resumed_run_waits_for_its_members_and_says_who_is_missing():
+    members = [Member(name, {}, gone=True) for name in "abc"]
+    grid = TownGrid(Node("a", step=7, returning=True))
+    grid.later = [lambda: None, lambda: grid.nodes.update({11: Node("c", step=6, returning=True)})]
+    one = federation(grid, "n_clients=3", "quorum=2", "join_timeout=2", members=members, D_g=SHARED[:, :3])
+    one.rejoin()
+    assert one.roster.away == ["b"]
+    assert names(ask(one, 8)) == ["a", "c"]
+    lonely = federation(
+        TownGrid(), "n_clients=3", "join_timeout=0.2", members=[Member("a", {}, gone=True)], D_g=SHARED[:, :3]
+    )
+    with pytest.raises(
+        FederationError, match=r"0 of 1 clients came back within 0.2 s \(quorum 3\), without a: start them"
+    ):
+        lonely.rejoin()
+    lonely.rejoin(patience=0.1)  # all rounds are done: nothing depends on them
