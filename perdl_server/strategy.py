@@ -22,15 +22,15 @@ from common.errors import PerdlError
 from common.logs import about
 from common.protocol import UPDATE, Payload
 from common.settings import Settings
-from perdl_server.aggregation import AGGREGATIONS, combiner, consensus, first_average
+from perdl_server.aggregation import AGGREGATIONS, combiner, consensus
 from perdl_server.checkpoint import Checkpoint
 from perdl_server.checks import METRICS, check_update
 from perdl_server.exchange import Exchange
 from perdl_server.federation import LAST_WORD, Federation
-from perdl_server.matching import MatchingError, global_matching, suggest_n_global, unrelated_edges
+from perdl_server.initial_matching import initial_matching
+from perdl_server.matching import MatchingError
 from perdl_server.results import RunFolder
 from perdl_server.roster import Member, Roster
-from perdl_server.star import misfits
 from perdl_server.summary import describe, final_metrics, spread, warnings
 
 Floats = NDArray[np.floating]
@@ -206,41 +206,25 @@ class PerMA(Strategy):
         return None
 
     def _match(self, federation: Federation) -> ArrayRecord:
-        """Phase 0: find the shared atoms; D^{g,(0)} is the aggregation of each path's atoms."""
+        """Phase 0: find the shared atoms, and tell each member its own."""
         members = federation.members
-        dictionaries, names = [member.dictionary for member in members], [member.name for member in members]
-        n_global = self.settings.n_global
-        lengths: Floats | None = None
         try:
-            if n_global == "auto":
-                n_global, lengths = suggest_n_global(dictionaries, names, self.settings.matching_method)
-                _log.info("n_global = auto: %d, from path lengths %s", n_global, np.round(lengths, 3).tolist())
-            matching = global_matching(dictionaries, n_global, names, self.settings.matching_method)
+            start = initial_matching(
+                {member.name: member.dictionary for member in members},
+                [member.usage for member in members],
+                self.settings,
+            )
         except MatchingError as error:
             federation.roster.blame(error.client, str(error))
             raise
-        sizes = tuple(D.shape[1] for D in dictionaries)
-        unrelated = unrelated_edges(len(dictionaries[0]), sizes, self.settings.matching_method)
-        self._report |= {
-            "n_global": n_global,
-            "path_lengths": matching.path_lengths if lengths is None else lengths,
-            "unrelated_edges": unrelated,
-            "misfits": [names[i] for i in misfits(dictionaries, matching.indices, unrelated)],
-        }
-        A, D_g = first_average(
-            dictionaries,
-            [member.usage for member in members],
-            matching,
-            self.settings.aggregation,
-            self.settings.trim,
-        )
-        for member, index, sign in zip(members, matching.indices, matching.signs, strict=True):
+        for member, index, sign in zip(members, start.matching.indices, start.matching.signs, strict=True):
             member.match = {"indices": index, "signs": sign}
             member.dictionary = np.empty((len(member.dictionary), 0))  # the server keeps no client's atoms
-        self._consensus = consensus(A)
-        federation.roster.global_dictionary = D_g
-        self._checkpoint(federation, 0, D_g)
-        return _record(D_g)
+        self._report |= start.report
+        self._consensus = start.consensus
+        federation.roster.global_dictionary = start.global_dictionary
+        self._checkpoint(federation, 0, start.global_dictionary)
+        return _record(start.global_dictionary)
 
     def _rounds(self, federation: Federation, result: Result) -> str:
         """T rounds; return why they ended."""

@@ -220,6 +220,7 @@ def test_who_has_no_place_is_told_at_once(node, why):
     with pytest.raises(FederationError):
         ask(one)
     assert reasons(node) == [why]
+    grid.nodes[10].silent = False
     one.dismiss({}, "over")
     assert reasons(node) == [why]
 
