@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-PERDL = [sys.executable, "-m", "perdl.cli"]
+PERDL = [sys.executable, "-m", "perdl"]
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
 

@@ -20,6 +20,7 @@ from common.errors import SettingsError
 
 AggregationName = Literal["mean", "normalized", "polar", "energy", "procrustes", "trimmed", "geometric-median"]
 _T = TypeVar("_T", bound=BaseModel)
+_ROBUST_AGGREGATIONS = ("trimmed", "geometric-median")
 _ORTHONORMAL_AGGREGATIONS = ("polar", "energy", "procrustes")
 
 
@@ -138,8 +139,10 @@ class Settings(LearningSettings):
 
     n_clients: int = Field(10, ge=1, description="N")
     n_global: int | Literal["auto"] = Field(3, description="r^g, or auto: from the jump in path lengths")
-    matching: Literal["chain", "star"] = Field(
-        "chain", description="chain: the paper's shortest paths; star: around one client, for doubtful starts"
+    matching: Literal["auto", "chain", "star"] = Field(
+        "auto",
+        description="chain: the paper's shortest paths; star: around one client, for doubtful or hostile ones; auto: "
+        "star with trimmed and geometric-median, else chain",
     )
     rounds: int = Field(50, ge=0, description="T")
     tolerance: float = Field(1e-12, ge=0, description="stop when no atom of D^g moves more than this")
@@ -209,6 +212,13 @@ class Settings(LearningSettings):
                 "which needs every client's polar decomposition"
             )
         return one
+
+    @property
+    def matching_method(self) -> Literal["chain", "star"]:
+        """What ``matching`` comes to: to bear hostile clients is of no use behind a chain that they cut."""
+        if self.matching != "auto":
+            return self.matching
+        return "star" if self.aggregation in _ROBUST_AGGREGATIONS else "chain"
 
     def flat(self) -> dict[str, bool | int | float | str]:
         """Return the settings that are set, with dotted names, as Flower's run configuration holds them."""

@@ -13,7 +13,7 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec, cast
+from typing import Annotated, ParamSpec, cast
 
 # Before Flower is imported: no telemetry, no look for updates, no usage statistics.
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
@@ -28,6 +28,7 @@ from common.errors import PerdlError, SettingsError
 from common.logs import LOG, start_log
 from common.settings import Settings, load_settings, settings_from_values
 from perdl import __version__
+from perdl.__main__ import INTERRUPTED
 from perdl.console import print_experiment, print_line, print_summary
 
 P = ParamSpec("P")
@@ -42,8 +43,6 @@ _out = Console()
 _err = Console(stderr=True)
 _folder: Path | None = None
 """Where results of this command go, once known."""
-
-INTERRUPTED = 130
 
 ConfigArgument = Annotated[
     str, typer.Argument(help="a TOML file, or a preset, such as synthetic, mnist-best, surveillance")
@@ -104,7 +103,6 @@ def simulate(
     if engine not in ("in-process", "ray"):
         raise SettingsError(f"--engine {engine}: must be in-process or ray")
     settings = run.count_clients(_settings(config, override, output, seed, overwrite))
-    _interrupt_on_sigterm()
     with progress(Path(settings.output), settings.rounds, _out):
         summary = run.simulate(settings, cast(run.Engine, engine))
     print_summary(_out, summary, Path(settings.output))
@@ -138,7 +136,6 @@ def server(
         settings = resumed_settings(resume, override)
         global _folder
         _folder = resume
-    _interrupt_on_sigterm()
 
     def ready() -> None:
         _line(f"server on {address}, waiting for {settings.n_clients} clients")
@@ -247,7 +244,6 @@ def experiment(
 
     preset, config = preset_of(name, preset)
     settings = _settings(config, override, output, seed, overwrite)
-    _interrupt_on_sigterm()
     with _out.status("beginning") as status:
 
         def tell(text: str) -> None:
@@ -286,11 +282,6 @@ def version(version: Annotated[bool, typer.Option("--version", help="show the ve
     if version:
         _line(f"perdl {__version__}")
         raise typer.Exit
-
-
-def main() -> None:
-    """Entry point of the ``perdl`` command."""
-    app(prog_name="perdl")
 
 
 def _settings(config: str, override: list[str], output: Path | None, seed: int | None, overwrite: bool) -> Settings:
@@ -343,20 +334,9 @@ def _quiet(verbose: bool) -> None:
     start_log(logging.INFO if verbose else logging.WARNING)
 
 
-def _interrupt_on_sigterm() -> None:
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, interrupt)
-
-
 def _say(name: str, text: str) -> None:
     _line(f"{name}: {text}")
 
 
 def _line(text: str) -> None:
     print_line(_out, text)
-
-
-if __name__ == "__main__":
-    main()

@@ -144,7 +144,23 @@ AGGREGATIONS: dict[str, Aggregation] = {
 
 
 def combiner(name: str, trim: float = 0.3) -> Combine:
-    """Return the ``combine`` of an aggregation, with its share ``trim`` where it has one."""
+    """Return what a round does with the clients' contributions: turn their signs to D^g's, then ``combine``.
+
+    Honest clients send atoms that are turned so already, and the result has the same bits. A stretched atom D^g_i
+    P^gg_i has no sign of its own: it is taken as it comes.
+    """
+    combine = _combine(name, trim)
+    if AGGREGATIONS[name].contribution == "stretched":
+        return combine
+
+    def turned(A: Floats, w: Floats, present: Floats) -> Floats:
+        signs = np.where((A * present).sum(axis=1, keepdims=True) < 0, -1, 1).astype(A.dtype)
+        return combine(A * signs, w, present)
+
+    return turned
+
+
+def _combine(name: str, trim: float) -> Combine:
     combine = AGGREGATIONS[name].combine
     return functools.partial(trimmed, trim=trim) if combine is trimmed else combine
 
@@ -183,7 +199,7 @@ def first_average(
     A = np.stack([D[:, index] * sign for D, index, sign in chosen])
     w = np.stack([usage[index] for usage, index in zip(usages, matching.indices, strict=True)])
     start = "energy" if AGGREGATIONS[name].contribution == "stretched" else name
-    return A, combiner(start, trim)(A, w, matching.global_dictionary)
+    return A, _combine(start, trim)(A, w, matching.global_dictionary)
 
 
 def consensus(A: Floats) -> Floats:

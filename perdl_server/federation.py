@@ -12,7 +12,7 @@ from flwr.app import Message
 from numpy.typing import NDArray
 
 from common.errors import FederationError, PerdlError
-from common.protocol import FINISH, Payload, ProtocolError, natural_key, pack
+from common.protocol import FINISH, UPDATE, Payload, ProtocolError, natural_key, pack
 from perdl_server.admission import GoneError, content_of
 from perdl_server.roster import Member, Roster
 
@@ -175,6 +175,8 @@ class Federation:
             if member.name in answers:
                 self.roster.reasons.pop(member.node, None)
                 continue
+            if kind == UPDATE:
+                member.facts["missed"] = member.facts.get("missed", 0) + 1
             late = "has gone" if member.gone else f"no answer within {timeout:g} s"
             self.roster.reasons[member.node] = faults.get(member.name, late)
             missing.append(f"{member.name}: {self.roster.reasons[member.node]}")

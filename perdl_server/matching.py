@@ -18,11 +18,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 
 from common.dictionaries import atom_distances
 from common.errors import SettingsError
-from perdl_server.star import star_paths
+from perdl_server.star import pair_atoms, star_paths
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.intp]
@@ -45,7 +44,8 @@ class Matching:
     indices : (N, n_global) int
         ``indices[i, j]`` is the atom of client ``i`` on path ``j``.
     signs : (N, n_global) float, +1 or -1
-        Sign that aligns that atom with the first client's.
+        Sign that aligns that atom with the first client's; with ``star``, all are aligned with the centre's, which no
+        hostile first client can turn.
     path_lengths : (n_global,) float
         Sum of the ``N - 1`` edges of each path, in the order found. A jump tells where shared atoms end.
     global_dictionary : (d, n_global) float
@@ -94,8 +94,8 @@ def global_matching(
     algorithm; it need not be the optimum of the paper's objective, which sums spectral norms.
     """
     _check(dictionaries, n_global, names)
-    indices, lengths = METHODS[method](dictionaries, n_global)
-    signs, global_dictionary = _average(dictionaries, indices)
+    indices, lengths, reference = METHODS[method](dictionaries, n_global)
+    signs, global_dictionary = _average(dictionaries, indices, reference)
     local = [D[:, np.setdiff1d(np.arange(D.shape[1]), chosen)] for D, chosen in zip(dictionaries, indices, strict=True)]
     return Matching(indices, signs, lengths, global_dictionary, local)
 
@@ -115,8 +115,7 @@ def align(global_dictionary: Floats, dictionary: Floats) -> tuple[Ints, Floats]:
         No atom twice.
     signs : (r_g,) float, +1 or -1
     """
-    distances = atom_distances(global_dictionary, dictionary).astype(np.float64)
-    indices: Ints = linear_sum_assignment(distances**2)[1].astype(np.intp)
+    indices, _ = pair_atoms(global_dictionary, dictionary)
     products = np.einsum("dj,dj->j", global_dictionary, dictionary[:, indices])
     return indices, np.where(products < 0, -1.0, 1.0).astype(dictionary.dtype)
 
@@ -151,7 +150,7 @@ def suggest_n_global(
     """
     _check(dictionaries, 0, names)
     sizes = [D.shape[1] for D in dictionaries]
-    _, lengths = METHODS[method](dictionaries, min(sizes))
+    lengths = METHODS[method](dictionaries, min(sizes))[1]
     if len(sizes) == 1 or min(sizes) == 0:
         return min(sizes), lengths
     unrelated = unrelated_edges(len(dictionaries[0]), tuple(sizes), method)
@@ -210,9 +209,9 @@ def _random_atoms(rng: np.random.Generator, d: int, m: int, orthonormal: bool) -
     return np.linalg.qr(G).Q if orthonormal else np.asarray(G / np.linalg.norm(G, axis=0))
 
 
-def _shortest_paths(dictionaries: Sequence[Floats], n_paths: int) -> tuple[Ints, Floats]:
+def _shortest_paths(dictionaries: Sequence[Floats], n_paths: int) -> tuple[Ints, Floats, int]:
     if n_paths == 0:  # some client may have no atom at all
-        return np.empty((len(dictionaries), 0), dtype=np.intp), np.empty(0)
+        return np.empty((len(dictionaries), 0), dtype=np.intp), np.empty(0), 0
     # Rows are the later layer, so that the search for the best predecessor reads memory in order.
     weights = [atom_distances(b, a) for a, b in itertools.pairwise(dictionaries)]
     cost, pred = _first_pass(weights, dictionaries[0].shape[1])
@@ -223,7 +222,7 @@ def _shortest_paths(dictionaries: Sequence[Floats], n_paths: int) -> tuple[Ints,
         lengths[j] = cost[-1][path[-1]]
         indices[:, j] = path
         _remove(path, weights, cost, pred)
-    return indices, lengths
+    return indices, lengths, 0
 
 
 def _first_pass(weights: list[Floats], r_first: int) -> tuple[list[Floats], list[Ints]]:
@@ -261,22 +260,22 @@ def _remove(path: Ints, weights: list[Floats], cost: list[Floats], pred: list[In
         dearer[node] = True
 
 
-def _average(dictionaries: Sequence[Floats], indices: Ints) -> tuple[Floats, Floats]:
-    reference = dictionaries[0][:, indices[0]]
-    signs = np.ones(indices.shape, dtype=reference.dtype)
-    total = np.zeros_like(reference)
-    for i, (dictionary, chosen) in enumerate(zip(dictionaries, indices, strict=True)):
-        atoms = dictionary[:, chosen]
-        signs[i, (atoms * reference).sum(axis=0) < 0] = -1  # zero counts as aligned: an atom is never dropped
-        total += atoms * signs[i]
-    return signs, total / len(dictionaries)
+def _average(dictionaries: Sequence[Floats], indices: Ints, reference: int) -> tuple[Floats, Floats]:
+    A = [D[:, chosen] for D, chosen in zip(dictionaries, indices, strict=True)]
+    # Zero counts as aligned: an atom is never dropped.
+    signs = np.array([np.where((atoms * A[reference]).sum(axis=0) < 0, -1, 1) for atoms in A], dtype=A[0].dtype)
+    signs *= signs[0]
+    total = np.zeros_like(A[0])
+    for atoms, sign in zip(A, signs, strict=True):
+        total += atoms * sign
+    return signs, total / len(A)
 
 
-METHODS: dict[str, Callable[[Sequence[Floats], int], tuple[Ints, Floats]]] = {
+METHODS: dict[str, Callable[[Sequence[Floats], int], tuple[Ints, Floats, int]]] = {
     "chain": _shortest_paths,
     "star": star_paths,
 }
-"""From dictionaries and a number of paths to ``indices`` (N, n_paths) and ``lengths`` (n_paths,)."""
+"""From dictionaries and a number of paths to ``indices`` (N, n_paths), ``lengths`` (n_paths,) and whose signs count."""
 
 
 def _check(dictionaries: Sequence[Floats], n_global: int, names: Sequence[str] | None) -> None:

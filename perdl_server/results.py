@@ -9,9 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from importlib import metadata
 from pathlib import Path
-from platform import python_version
 from typing import Any
 
 import numpy as np
@@ -19,8 +17,6 @@ from numpy.typing import NDArray
 
 from common.errors import PerdlError
 from common.files import plain, write_json, write_npz, write_text
-from common.protocol import PROTOCOL
-from common.settings import Settings
 from perdl_server.checkpoint import BEFORE, NEWEST, Checkpoint, load_checkpoint, save_checkpoint
 
 _log = logging.getLogger("perdl.server")
@@ -152,64 +148,3 @@ def stop_run_in(path: Path, seconds: float = 10.0) -> None:
     until = time.monotonic() + seconds
     while not (path / "summary.json").exists() and time.monotonic() < until:
         time.sleep(0.05)
-
-
-def describe(settings: Settings) -> dict[str, Any]:
-    """Return what a summary says of a run before it began: ``settings`` and ``versions``."""
-    packages = ("perdl", "flwr", "numpy", "scipy")
-    versions: dict[str, Any] = {name: _version(name) for name in packages}
-    return {
-        "settings": settings.model_dump(exclude_none=True),
-        "versions": {**versions, "python": python_version(), "protocol": PROTOCOL},
-    }
-
-
-def warnings(report: Mapping[str, Any], clients: Mapping[str, Mapping[str, Any]], settings: Settings) -> list[str]:
-    """Return, in words for people, what makes a run's result doubtful though nothing failed."""
-    found = []
-    edges = np.asarray(report["path_lengths"][: report["n_global"]]) / max(len(clients) - 1, 1)
-    unrelated = np.asarray(report["unrelated_edges"])
-    far = int(np.count_nonzero(edges > 0.8 * unrelated[: len(edges)])) if len(clients) > 1 else 0
-    if far:
-        found.append(
-            f"{far} of {len(edges)} global atoms were no nearer across clients at the start than unrelated atoms would "
-            f"be (mean distance {edges.max():.2f}, unrelated {unrelated[0]:.2f}): clients came to agree on "
-            "them by averaging; lower n_global if you look for what is shared from the start"
-        )
-    if settings.n_global == "auto" and report["n_global"] == 0:
-        lengths = np.asarray(report["path_lengths"]) / max(len(clients) - 1, 1)
-        near = f"{lengths[0]:.2f}" if len(lengths) else "-"
-        found.append(
-            f"n_global = auto found no shared atom (nearest path: mean distance {near}, unrelated atoms "
-            f"{unrelated.max(initial=0):.2f}); look at the scale of the data and the threshold, or set n_global"
-        )
-    dense = [
-        name for name, facts in clients.items() if facts["n_atoms"] > 1 and facts["nonzeros"] > 0.7 * facts["n_atoms"]
-    ]
-    if dense:
-        facts = clients[dense[0]]
-        found.append(
-            f"codes are not sparse ({facts['nonzeros']:.1f} of {facts['n_atoms']} atoms a sample at {dense[0]}"
-            f"{' and others' if len(dense) > 1 else ''}): raise threshold or set threshold_unit = rms"
-        )
-    uncentred = [name for name, facts in clients.items() if facts["mean_share"] > 0.9]
-    if uncentred and not settings.data.center:
-        found.append(
-            f"the mean carries {clients[uncentred[0]]['mean_share']:.1%} of the energy of {uncentred[0]}'s data: the "
-            "first shared atom will be that mean; set data.center = true"
-        )
-    return found
-
-
-def spread(values: list[float]) -> dict[str, float]:
-    """Return ``min``, ``median`` and ``max``; empty for no values."""
-    if not values:
-        return {}
-    return {"min": min(values), "median": float(np.median(values)), "max": max(values)}
-
-
-def _version(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return "not installed"

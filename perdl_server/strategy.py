@@ -18,20 +18,20 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from numpy.typing import NDArray
 
-from common.dictionaries import dictionary_distance
 from common.errors import PerdlError
 from common.logs import about
 from common.protocol import UPDATE, Payload
 from common.settings import Settings
-from common.synthetic import true_global_dictionary
 from perdl_server.aggregation import AGGREGATIONS, combiner, consensus, first_average
 from perdl_server.checkpoint import Checkpoint
 from perdl_server.checks import METRICS, check_update
 from perdl_server.exchange import Exchange
 from perdl_server.federation import LAST_WORD, Federation
 from perdl_server.matching import MatchingError, global_matching, suggest_n_global, unrelated_edges
-from perdl_server.results import RunFolder, describe, spread, warnings
+from perdl_server.results import RunFolder
 from perdl_server.roster import Member, Roster
+from perdl_server.star import misfits
+from perdl_server.summary import describe, final_metrics, spread, warnings
 
 Floats = NDArray[np.floating]
 _log = logging.getLogger("perdl.server")
@@ -213,18 +213,19 @@ class PerMA(Strategy):
         lengths: Floats | None = None
         try:
             if n_global == "auto":
-                n_global, lengths = suggest_n_global(dictionaries, names, self.settings.matching)
+                n_global, lengths = suggest_n_global(dictionaries, names, self.settings.matching_method)
                 _log.info("n_global = auto: %d, from path lengths %s", n_global, np.round(lengths, 3).tolist())
-            matching = global_matching(dictionaries, n_global, names, self.settings.matching)
+            matching = global_matching(dictionaries, n_global, names, self.settings.matching_method)
         except MatchingError as error:
             federation.roster.blame(error.client, str(error))
             raise
+        sizes = tuple(D.shape[1] for D in dictionaries)
+        unrelated = unrelated_edges(len(dictionaries[0]), sizes, self.settings.matching_method)
         self._report |= {
             "n_global": n_global,
             "path_lengths": matching.path_lengths if lengths is None else lengths,
-            "unrelated_edges": unrelated_edges(
-                len(dictionaries[0]), tuple(D.shape[1] for D in dictionaries), self.settings.matching
-            ),
+            "unrelated_edges": unrelated,
+            "misfits": [names[i] for i in misfits(dictionaries, matching.indices, unrelated)],
         }
         A, D_g = first_average(
             dictionaries,
@@ -293,21 +294,12 @@ class PerMA(Strategy):
     def _save(self, federation: Federation, arrays: ArrayRecord | None, reason: str) -> None:
         """Write what is known, whether the run ended well or not."""
         facts = {member.name: member.facts for member in federation.members}
-        final: dict[str, Any] = {
-            "error": spread([fact["final_error"] for fact in facts.values() if "final_error" in fact])
-        }
-        distances = [fact["final_local_distance"] for fact in facts.values() if "final_local_distance" in fact]
-        if distances:
-            final["local_distance_max"] = max(distances)
-        if arrays:
-            D = arrays[_ARRAY].numpy()
+        D = arrays[_ARRAY].numpy() if arrays else None
+        final = final_metrics(facts, D, self.settings)
+        if D is not None:
             self.folder.save_dictionary(D, self._consensus)
             final["consensus"] = spread(self._consensus.tolist())
             self._report["warnings"] = warnings(self._report, facts, self.settings)
-            s = self.settings.synthetic
-            if self.settings.data.source == "synthetic" and D.shape == (s.n_features, s.n_global):
-                truth = true_global_dictionary(self.settings.seed, s.n_features, s.n_global)
-                final["global_distance"] = dictionary_distance(D, truth)
         summary = {
             **self._report,
             "rounds": self._report.get("rounds", 0),

@@ -65,6 +65,23 @@ OnRound = Callable[[int, Model], object]
 """Called with 0 and the start, then after every round with its number and what it gave, local blocks as they were sent
 from: only at the end are they moved off the last D^g."""
 
+
+class Wire:
+    """What reaches the server of what clients send: all of it, unless somebody lies or is absent."""
+
+    def starts(self, dictionaries: list[Floats], energies: list[Floats]) -> tuple[list[Floats], list[Floats]]:
+        """Return the first dictionaries, each of its own shape, and the energies of their atoms."""
+        return dictionaries, energies
+
+    def present(self, t: int, n: int) -> Sequence[int]:
+        """Return which of ``n`` clients take part in round ``t``, ascending; the others compute nothing."""
+        return range(n)
+
+    def updates(self, t: int, who: Sequence[int], A: Floats, w: Floats) -> tuple[Floats, Floats]:
+        """Return the contributions (len(who), d, r_g) and energies (len(who), r_g) of round ``t``."""
+        return A, w
+
+
 OnDictionaries = Callable[[int, list[Floats]], object]
 """The same, with dictionaries that are not split."""
 
@@ -75,7 +92,11 @@ def first_dictionaries(clients: Sequence[Client], seed: int) -> list[Floats]:
 
 
 def perma(
-    clients: Sequence[Client], starts: Sequence[Floats], settings: Settings, on_round: OnRound | None = None
+    clients: Sequence[Client],
+    starts: Sequence[Floats],
+    settings: Settings,
+    on_round: OnRound | None = None,
+    wire: Wire | None = None,
 ) -> Model:
     """Run PerMA (algorithm 1): match, then ``settings.rounds`` rounds of local update and aggregation.
 
@@ -87,19 +108,23 @@ def perma(
     settings : Settings
         ``n_global``, ``rounds``, ``tolerance``, ``matching``, ``aggregation`` and ``trim`` are read.
     on_round : callable, optional
+    wire : Wire, optional
 
     Returns
     -------
     Model
     """
+    wire = wire or Wire()
     aggregation, combine = AGGREGATIONS[settings.aggregation], combiner(settings.aggregation, settings.trim)
-    D_g, local = match(clients, starts, settings)
+    D_g, local = match(clients, starts, settings, wire)
     if on_round:
         on_round(0, Model(D_g, local))
     watches = [NOTHING_SEEN] * len(clients)
     for t in range(1, settings.rounds + 1):
         contributions, energies = [], []
-        for i, client in enumerate(clients):
+        who = wire.present(t, len(clients))
+        for i in who:
+            client = clients[i]
             D_l = retract(D_g, local[i]) if LEARNERS[client.learning.learner].orthonormal else local[i]
             new, watches[i] = client_round(
                 client.data, D_g, D_l, client.learning, watches[i], t, settings.seed, client.name
@@ -107,7 +132,7 @@ def perma(
             local[i] = new.local_dictionary
             contributions.append(new.stretched if aggregation.contribution == "stretched" else new.global_dictionary)
             energies.append(new.energies)
-        before, D_g = D_g, combine(np.stack(contributions), np.stack(energies), D_g)
+        before, D_g = D_g, combine(*wire.updates(t, who, np.stack(contributions), np.stack(energies)), D_g)
         if on_round:
             on_round(t, Model(D_g, local))
         if D_g.size and np.linalg.norm(D_g - before, axis=0).max() <= settings.tolerance:
@@ -115,7 +140,9 @@ def perma(
     return _off(clients, D_g, local)
 
 
-def match(clients: Sequence[Client], starts: Sequence[Floats], settings: Settings) -> tuple[Floats, list[Floats]]:
+def match(
+    clients: Sequence[Client], starts: Sequence[Floats], settings: Settings, wire: Wire | None = None
+) -> tuple[Floats, list[Floats]]:
     """Phase 0: find the shared atoms among those that clients use.
 
     Returns
@@ -124,13 +151,14 @@ def match(clients: Sequence[Client], starts: Sequence[Floats], settings: Setting
     local_dictionaries : list of (d, r_i - r_g) arrays
         All other atoms of each client, used or not.
     """
-    kept, energies = zip(*(used(client, D) for client, D in zip(clients, starts, strict=True)), strict=True)
-    dictionaries = [D[:, mine] for D, mine in zip(starts, kept, strict=True)]
+    kept, usages = zip(*(used(client, D) for client, D in zip(clients, starts, strict=True)), strict=True)
+    honest = [D[:, mine] for D, mine in zip(starts, kept, strict=True)]
+    dictionaries, energies = (wire or Wire()).starts(honest, list(usages))
     names = [client.name for client in clients]
     n_global = settings.n_global
     if n_global == "auto":
-        n_global, _ = suggest_n_global(dictionaries, names, settings.matching)
-    matching = global_matching(dictionaries, n_global, names, settings.matching)
+        n_global, _ = suggest_n_global(dictionaries, names, settings.matching_method)
+    matching = global_matching(dictionaries, n_global, names, settings.matching_method)
     _, D_g = first_average(dictionaries, energies, matching, settings.aggregation, settings.trim)
     rest = [np.delete(D, mine[index], axis=1) for D, mine, index in zip(starts, kept, matching.indices, strict=True)]
     return D_g, rest

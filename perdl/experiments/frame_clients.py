@@ -94,12 +94,13 @@ def separations(
 
 def strategy_name(settings: Settings) -> str:
     """Return what tables call PerMA with these settings."""
-    return f"PerMA, {settings.aggregation}, {settings.matching}"
+    return f"PerMA, {settings.aggregation}, {settings.matching_method}"
 
 
 def variants(settings: Settings) -> list[Settings]:
     """Return the settings of PerMA to compare: as they are, and with the other aggregations."""
     joint = "procrustes" if LEARNERS[settings.learner].orthonormal else "energy"
+    settings = settings.model_copy(update={"matching": settings.matching_method})  # the same for all
     changes: list[dict[str, str]] = [{}]
     changes += [{"aggregation": name} for name in ("mean", "geometric-median", joint) if name != settings.aggregation]
     return [settings.model_copy(update=change) for change in changes]
@@ -133,7 +134,7 @@ def _strategies(clients: Sequence[Client], settings: Settings) -> Iterator[tuple
             pca = personalized_pca([client.data for client in clients], r_g, n_local, rounds, 1.0)
             return _Learned([np.hstack([pca.global_components, V]) for V in pca.local_components], r_g, dense=True)
 
-        more.append(settings.model_copy(update={"matching": "chain" if settings.matching == "star" else "star"}))
+        more.append(first.model_copy(update={"matching": "chain" if first.matching == "star" else "star"}))
         jobs: dict[str, Callable[[], _Learned]] = {
             strategy_name(other): functools.partial(federate, other) for other in more
         }

@@ -10,7 +10,7 @@ from typing import Any
 from common.errors import SettingsError
 from common.files import write_json, write_text
 from common.settings import Settings
-from perdl_server.results import describe
+from perdl_server.summary import describe
 
 DEFAULT_PRESETS = {"synthetic": "text", "mnist": "best", "surveillance": "text"}
 """By experiment. The 784 atoms that the text gives MNIST take half an hour."""

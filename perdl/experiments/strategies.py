@@ -93,7 +93,8 @@ def learn(
     n_used = min(len(used(client, D)[0]) for client, D in zip(clients, starts, strict=True))
     if n_used == 0:
         raise SettingsError("there is a client that uses none of its atoms: lower threshold or min_samples")
-    settings = changed(settings, n_global=min(n_used, _n_global(clients, starts, settings)))
+    n_global = min(n_used, _n_global(clients, starts, settings))
+    settings = changed(settings, n_global=n_global, matching=settings.matching_method)  # the same for all
     r, r_g = starts[0].shape[1], cast(int, settings.n_global)
 
     def federated(aggregation: str) -> Learned:

@@ -91,6 +91,7 @@ def strategies(settings: Settings) -> dict[str, dict[str, Any]]:
 
     Independent clients, pooled data and averaging give whole dictionaries: the atoms that best fit the truth count.
     """
+    settings = changed(settings, matching=settings.matching_method)  # the same for all aggregations
     truths, clients = draw(settings)
     starts = first_dictionaries(clients, settings.seed)
     shared, rounds = truths[0].global_dictionary, settings.rounds
@@ -118,7 +119,7 @@ def strategies(settings: Settings) -> dict[str, dict[str, Any]]:
 
 def cures(settings: Settings) -> dict[str, dict[str, Any]]:
     """Every cure on the same data and on the paper's own starts."""
-    settings = changed(settings, n_restarts=1, local_restarts=0)
+    settings = changed(settings, n_restarts=1, local_restarts=0, matching=settings.matching_method)
     truths, clients = draw(settings)
     starts = first_dictionaries(clients, settings.seed)
     rows: list[list[float]] = []

@@ -30,7 +30,7 @@ class Processes:
         self.address = f"127.0.0.1:{self.port}"
 
     def start(self, label: str, *arguments, env: dict[str, str] | None = None) -> subprocess.Popen:
-        return self.command(label, sys.executable, "-m", "perdl.cli", *arguments, env=env)
+        return self.command(label, sys.executable, "-m", "perdl", *arguments, env=env)
 
     def command(self, label: str, *command, env: dict[str, str] | None = None) -> subprocess.Popen:
         with (self.folder / f"{label}.log").open("a") as log:
@@ -50,7 +50,7 @@ class Processes:
         return self.start(label or name, "client", *plain, *arguments, env=env)
 
     def run(self, *arguments) -> None:
-        command = [sys.executable, "-m", "perdl.cli", *map(str, arguments)]
+        command = [sys.executable, "-m", "perdl", *map(str, arguments)]
         subprocess.run(command, cwd=self.folder, env=ENVIRONMENT, check=True, timeout=240, capture_output=True)
 
     def wait(self, label: str, seconds: float = 240) -> int:

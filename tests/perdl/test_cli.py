@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def perdl(*arguments, cwd, timeout=120, **keywords):
     """Run the command in its own process."""
-    command = [sys.executable, "-m", "perdl.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "perdl", *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120"}
     return subprocess.run(
         command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=timeout, check=False, **keywords
@@ -86,7 +86,7 @@ def test_bad_toml_is_named(tmp_path):
 
 
 def test_ctrl_c_ends_a_simulation_with_what_was_done_saved(tmp_path):
-    command = [sys.executable, "-m", "perdl.cli", "simulate", "--output", "out"]
+    command = [sys.executable, "-m", "perdl", "simulate", "--output", "out"]
     command += ["-c", "rounds=1000000", "-c", "tolerance=0", "-c", "synthetic.noise=0.1"]
     process = subprocess.Popen(
         command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True

@@ -78,7 +78,7 @@ def gateway(tmp_path_factory):
     folder = tmp_path_factory.mktemp("a gateway")
     make_certs(folder / "certs")
     upstream, port = Upstream(server_context(folder / "certs")), free_port()
-    command = [sys.executable, "-m", "perdl.cli", "gateway", "--certs", "certs", "--listen", f"127.0.0.1:{port}"]
+    command = [sys.executable, "-m", "perdl", "gateway", "--certs", "certs", "--listen", f"127.0.0.1:{port}"]
     command += ["--to", f"127.0.0.1:{upstream.server_port}", "--run", "run"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, timeout=60)
     assert "nginx -e stderr -p" in done.stderr

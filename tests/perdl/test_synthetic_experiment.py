@@ -174,7 +174,7 @@ def test_an_interrupted_experiment_ends_at_once_and_leaves_no_worker(tmp_path, n
 
     The pipe of the output closes only when the last worker is gone.
     """
-    command = [sys.executable, "-m", "perdl.cli", "experiment", "synthetic", "--output", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "perdl", "experiment", "synthetic", "--output", str(tmp_path / "out")]
     process = subprocess.Popen(
         command,
         cwd=ROOT,

@@ -66,7 +66,7 @@ class Started:
             )
 
     def perdl(self, label, *arguments, **environment):
-        self.start(label, sys.executable, "-m", "perdl.cli", *arguments, **environment)
+        self.start(label, sys.executable, "-m", "perdl", *arguments, **environment)
 
     def log(self, label):
         return (self.folder / f"{label}.log").read_text()

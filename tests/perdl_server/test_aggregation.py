@@ -13,6 +13,7 @@ from perdl_client.learners import LEARNERS, orthogonal_step
 from perdl_client.local_update import local_update
 from perdl_server.aggregation import (
     AGGREGATIONS,
+    combiner,
     consensus,
     energy,
     first_average,
@@ -41,6 +42,33 @@ def contributions(seed=0, n_clients=7, d=6, r=3, spread=0.3):
     present = orthonormal(rng, d, r)
     A = np.stack([unit(present + spread * rng.standard_normal((d, r))) for _ in range(n_clients)])
     return rng, A, rng.uniform(0.1, 5, (n_clients, r)), present
+
+
+# Signs
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_turning_signs_back_changes_no_bit_of_what_honest_clients_send(name):
+    _, A, w, present = contributions(3)
+    A *= np.where((A * present).sum(axis=1, keepdims=True) < 0, -1, 1)
+    np.testing.assert_array_equal(combiner(name)(A, w, present), AGGREGATIONS[name].combine(A, w, present))
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "procrustes"])
+def test_a_flipped_sign_changes_no_bit_of_a_round(name):
+    rng, A, w, present = contributions(3, spread=0.1)
+    flipped = A * rng.choice([-1, 1], (len(A), 1, 3))
+    np.testing.assert_array_equal(combiner(name)(flipped, w, present), combiner(name)(A, w, present))
+    assert np.abs(AGGREGATIONS[name].combine(flipped, w, present) - combiner(name)(A, w, present)).max() > 1e-3
+
+
+def test_stretched_atoms_are_taken_as_they_come():
+    """A client's first atom, hardly used, is stretched against D^g's by its second; pooled training wants it so."""
+    D, P = np.eye(3)[:, :2], np.array([[0.01, -0.09], [-0.09, 1.0]])
+    present = D @ np.array([[0.95, 0], [0.3, 1]])
+    S = np.stack([D @ P, D @ P])
+    assert ((S * present).sum(axis=1) < 0).any()
+    np.testing.assert_array_equal(combiner("procrustes")(S, np.ones((2, 2)), present), polar(S, S, present))
 
 
 # Symmetry

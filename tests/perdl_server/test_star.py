@@ -9,8 +9,8 @@ import pytest
 
 from common.dictionaries import atom_distances, dictionary_distance
 from common.synthetic import generate
-from perdl_server.matching import global_matching
-from perdl_server.star import star_paths
+from perdl_server.matching import global_matching, unrelated_edges
+from perdl_server.star import misfits, star_paths
 
 
 def orthonormal(rng, d, r):
@@ -34,22 +34,23 @@ def test_finds_what_the_chain_finds_where_starts_are_good(seed, n_clients, d, r_
 
 
 def brute_force(dictionaries, n_paths):
-    """Paths of least total over all centres and pairings; the centre and its atoms by the median distance."""
+    """Every client's atoms of least median distance, in the best of all pairings: the least offer, and who makes it."""
     best = None
     for centre, C in enumerate(dictionaries):
         W = [atom_distances(C, D) for D in dictionaries]
         nearest = np.median([w.min(axis=1) for i, w in enumerate(W) if i != centre], axis=0)
-        value = np.sort(nearest)[:n_paths].sum()
+        chosen = np.argsort(nearest, kind="stable")[:n_paths]
+        pairs = [
+            min(itertools.permutations(range(w.shape[1]), n_paths), key=lambda p, w=w: (w[chosen, p] ** 2).sum())
+            if i != centre
+            else tuple(chosen)
+            for i, w in enumerate(W)
+        ]
+        edges = [w[chosen, pair] for i, (w, pair) in enumerate(zip(W, pairs, strict=True)) if i != centre]
+        value = np.median(edges, axis=0).sum()
         if best is None or value < best[0] - 1e-12:
-            chosen = np.argsort(nearest, kind="stable")[:n_paths]
-            pairs = [
-                min(itertools.permutations(range(w.shape[1]), n_paths), key=lambda p, w=w: (w[chosen, p] ** 2).sum())
-                if i != centre
-                else tuple(chosen)
-                for i, w in enumerate(W)
-            ]
-            best = value, {tuple(int(pair[j]) for pair in pairs) for j in range(n_paths)}
-    return best[1]
+            best = value, {tuple(int(pair[j]) for pair in pairs) for j in range(n_paths)}, centre
+    return best[1:]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -57,8 +58,8 @@ def test_equals_brute_force_on_small_unequal_dictionaries(seed):
     rng = np.random.default_rng(seed)
     Ds = [rng.standard_normal((3, r)) for r in (3, 4, 2, 3)]
     Ds = [D / np.linalg.norm(D, axis=0) for D in Ds]
-    indices, lengths = star_paths(Ds, 2)
-    assert {tuple(map(int, column)) for column in indices.T} == brute_force(Ds, 2)
+    indices, lengths, centre = star_paths(Ds, 2)
+    assert ({tuple(map(int, column)) for column in indices.T}, centre) == brute_force(Ds, 2)
     assert (np.diff(lengths) >= 0).all()
 
 
@@ -93,6 +94,87 @@ def test_clients_that_lack_an_atom_do_not_hide_it(seed):
         places = [int(np.abs(atom @ D).argmax()) for D in having]
         assert len(set(places)) == 1
         assert min(abs(atom @ D[:, place]) for D, place in zip(having, places, strict=True)) > 0.999
+
+
+def hostile_layer(kind, rng, honest, d):
+    D, r = honest[0], honest[0].shape[1]
+    k = rng.integers(r)
+    return {
+        "random": lambda: orthonormal(rng, d, r),
+        "large": lambda: 1e3 * orthonormal(rng, d, r),
+        "tiny": lambda: 1e-3 * orthonormal(rng, d, r),
+        "copy": lambda: D[:, rng.permutation(r)],
+        "copy, scaled": lambda: D[:, rng.permutation(r)] * rng.choice([-1e-2, 1, 1e2], r),
+        "one atom": lambda: D[:, [k] * r],
+        "nearly one atom": lambda: D[:, [k] * r] + 1e-4 * rng.standard_normal((d, r)),
+        "turned": lambda: D @ orthonormal(rng, r, r),
+        "more atoms": lambda: rng.standard_normal((d, 3 * r)),
+        "fewer atoms": lambda: orthonormal(rng, d, r - 1),
+        "agreed": lambda: orthonormal(np.random.default_rng(5), d, r),
+    }[kind]()
+
+
+KINDS = ["random", "large", "tiny", "copy", "copy, scaled", "one atom", "nearly one atom", "turned", "more atoms"]
+KINDS += ["fewer atoms", "agreed"]
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "any"])
+@pytest.mark.parametrize(("n_honest", "n_hostile"), [(6, 4), (5, 3), (3, 1), (51, 49)])
+def test_less_than_half_of_the_others_may_be_hostile_and_change_nothing(kind, n_honest, n_hostile):
+    for seed in range(10 if n_honest < 50 else 1):
+        rng = np.random.default_rng(seed)
+        honest = list(shuffled_truths(seed, n_honest, 8, 3, 6, noise=1e-3))
+        Ds, places = list(honest), rng.choice(n_honest + n_hostile, n_hostile, replace=False)
+        for place in np.sort(places):
+            one = rng.choice(KINDS) if kind == "any" else kind
+            Ds.insert(place, hostile_layer(one, rng, honest, 8))
+        kept = np.delete(np.arange(n_honest + n_hostile), places)
+        alone, found = (global_matching(some, 3, method="star") for some in (honest, Ds))
+        assert {tuple(path) for path in found.indices[kept].T} == {tuple(path) for path in alone.indices.T}
+        for j in range(3):  # and whose sign is whose
+            atoms = [Ds[i][:, found.indices[i, j]] * found.signs[i, j] for i in kept]
+            assert min(atom @ atoms[0] for atom in atoms) > 0.9
+
+
+def test_who_goes_first_cannot_set_the_others_signs_against_each_other():
+    rng = np.random.default_rng(0)
+    Ds = list(shuffled_truths(0, 5, 8, 3, 6, noise=1e-3))
+    shared = generate(0, "client-0", n_features=8, n_global=3, n_local=3, n_samples=1).global_dictionary
+    off = np.linalg.qr(np.hstack([shared, rng.standard_normal((8, 5))])).Q[:, 3:]  # all orthogonal to what is shared
+    found = global_matching([off, *Ds], 3, method="star")
+    for j in range(3):
+        atoms = [D[:, k] * s for D, k, s in zip(Ds, found.indices[1:, j], found.signs[1:, j], strict=True)]
+        assert min(atom @ atoms[0] for atom in atoms) > 0.9
+
+
+# Who fits nobody
+
+
+@pytest.mark.parametrize("method", ["chain", "star"])
+@pytest.mark.parametrize("d", [8, 40])
+def test_who_fits_nobody_is_named_and_nobody_else(method, d):
+    rng = np.random.default_rng(0)
+    for seed in range(5):
+        honest = list(shuffled_truths(seed, 7, d, 3, 6, noise=0.1 / np.sqrt(d)))
+        Ds = [*honest[:2], 1e-2 * orthonormal(rng, d, 6), *honest[2:5], orthonormal(rng, d, 5), *honest[5:]]
+        unrelated = unrelated_edges(d, (6,) * 9, method)
+        assert misfits(Ds, global_matching(Ds, 3, method=method).indices, unrelated) == [2, 6]
+        assert misfits(honest, global_matching(honest, 3, method=method).indices, unrelated) == []
+
+
+def test_where_most_fit_nobody_and_of_two_nobody_is_named():
+    rng = np.random.default_rng(0)
+    Ds = [orthonormal(rng, 30, 4) for _ in range(5)]
+    unrelated = unrelated_edges(30, (4,) * 5, "star")
+    assert misfits(Ds, global_matching(Ds, 2, method="star").indices, unrelated) == []
+    assert misfits(Ds[:2], global_matching(Ds[:2], 2).indices, unrelated) == []
+    assert misfits(Ds, global_matching(Ds, 0).indices, unrelated) == []
+
+
+def test_naming_sees_every_client_where_there_are_many():
+    Ds = list(shuffled_truths(0, 120, 8, 3, 6, noise=0.01))
+    Ds[77] = np.random.default_rng(0).standard_normal((8, 6)) * 5
+    assert misfits(Ds, global_matching(Ds, 3).indices, unrelated_edges(8, (6,) * 120)) == [77]
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])

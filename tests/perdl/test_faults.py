@@ -1,0 +1,243 @@
+"""Faults of real processes other than being killed: bad answers, bad data, late, absent, full disks, signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+HERE = Path(__file__).parent
+
+BAD_ANSWERS = {
+    "wrong-shape": r"contribution has shape (6, 2), expected (6, 3)",
+    "transposed": "contribution has shape (3, 6), expected (6, 3)",
+    "integers": "contribution has type int64",
+    "half-precision": "contribution has type float16",
+    "nan": "contribution holds NaN or infinity",
+    "infinity": "contribution holds NaN or infinity",
+    "zeros": "atom 0 of its contribution is zero",
+    "one-zero-atom": "atom 1 of its contribution is zero",
+    "huge": "contribution is out of all proportion: an atom of norm 1e+09",
+    "other-name": "answered under another client's name",
+    "no-array": "the message holds no array contribution",
+    "wrong-version": "the other side speaks protocol 99",
+}
+
+
+def test_answers_that_break_the_protocol_are_refused_and_named_and_the_others_go_on(processes):
+    n = 2 + len(BAD_ANSWERS) + 1
+    # The log of the server's processes goes to a file as JSON lines.
+    processes.server("-c", f"n_clients={n}", "-c", "quorum=2", "-c", "rounds=3", "--log", "log.jsonl")
+    for name in ("client-1", "client-2"):
+        processes.client(name)
+    script = HERE / "hostile_clients.py"
+    processes.command("hostile", sys.executable, script, processes.address, *BAD_ANSWERS, "replay")
+    assert processes.wait("server") == 0, processes.log("server")
+    assert processes.wait("client-1", 60) == processes.wait("client-2", 60) == 0
+    summary = processes.summary()
+    # In round 1 the replay is the answer itself.
+    assert [row["clients"] for row in processes.rounds()] == [3, 2, 2]
+    assert summary["final"]["global_distance"] < 0.05
+    lines = [json.loads(line) for line in (processes.folder / "log.jsonl").read_text().splitlines()]
+    texts = [line["text"] for line in lines if line.get("round") == 2]
+    expected = [*BAD_ANSWERS.values(), "answered round 1, was asked for round 2"]
+    for number, why in enumerate(expected, start=3):
+        assert any(f"round 2: left out: client-{number}: {why}" in text for text in texts), (number, why, texts)
+        assert summary["clients"][f"client-{number}"]["missed"] == (2 if number == n else 3)
+    assert len({line["run"] for line in lines if "round" in line}) == 1
+
+
+def test_a_straggler_is_dropped_and_welcome_again_and_who_comes_late_is_aligned(processes):
+    n_clients = ["-c", "n_clients=4", "-c", "quorum=2", "-c", "join_timeout=30", "-c", "round_timeout=2"]
+    processes.server(*n_clients, "-c", "rounds=100000", "-c", "tolerance=0")
+    for i in (1, 2):
+        processes.client(f"client-{i}")
+    processes.wait_for_round(2)  # client-4 never comes
+    assert [row["clients"] for row in processes.rounds()][:2] == [2, 2]
+
+    processes.client("client-3")
+    processes.wait_for(lambda: processes.rounds()[-1]["clients"] == 3)
+    processes.started["client-2"].send_signal(signal.SIGSTOP)
+    processes.wait_for(lambda: processes.rounds()[-1]["clients"] == 2)
+    processes.started["client-2"].send_signal(signal.SIGCONT)
+    processes.wait_for(lambda: processes.rounds()[-1]["clients"] == 3)
+    processes.wait_for_round(len(processes.rounds()) + 25)
+    processes.started["server"].kill()
+    processes.started["server"].wait()
+    processes.server("--resume", "served", "-c", f"rounds={len(processes.rounds()) + 1}")
+    assert processes.wait("server") == 0, processes.log("server")
+    summary = processes.summary()
+    assert set(summary["clients"]) == {"client-1", "client-2", "client-3"}
+    assert summary["clients"]["client-2"]["missed"] >= 1
+    assert summary["final"]["global_distance"] < 1e-9
+    assert summary["final"]["local_distance_max"] < 1e-9
+    for i in (1, 2, 3):
+        assert processes.wait(f"client-{i}", 60) == 0
+
+
+def test_data_that_do_not_fit_are_left_out_and_told_so_at_once(processes):
+    rng = np.random.default_rng(0)
+    shared, folder = np.linalg.qr(rng.standard_normal((6, 3))).Q, processes.folder
+
+    def samples(n, d=6):
+        own = np.linalg.qr(np.hstack([shared, rng.standard_normal((6, 3))])).Q[:, :d]
+        return (own @ (rng.standard_normal((d, n)) * (rng.random((d, n)) < 0.3))).T
+
+    np.save(folder / "a.npy", samples(200))
+    np.save(folder / "b.npy", samples(200))
+    np.save(folder / "wide.npy", np.hstack([samples(200), samples(200)[:, :1]]))
+    np.save(folder / "few.npy", samples(8))
+    spoiled = samples(200)
+    spoiled[17, 4] = np.nan
+    np.save(folder / "nan.npy", spoiled)
+    files = ["-c", "data.source=files", "-c", "n_clients=4", "-c", "quorum=2", "-c", "rounds=100000"]
+    server = processes.server(*files, "-c", "tolerance=0", "-c", "join_timeout=60")
+    for name in ("a", "b", "wide", "few", "nan"):
+        processes.client(name, "--data", f"{name}.npy")
+    assert processes.wait("nan", 60) == 3
+    assert "nan.npy" in processes.log("nan")
+    # These are told while the run goes on.
+    assert processes.wait("wide", 120) == processes.wait("few", 60) == 4
+    assert "wide has 7 features, a has 6" in processes.log("wide")
+    assert "few uses" in processes.log("few")
+    assert "fewer than n_global = 3" in processes.log("few")
+    assert server.poll() is None
+    processes.wait_for_round(3)
+    assert {row["clients"] for row in processes.rounds()} == {2}
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 400 kB, where we may mount one."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "perdl-test", folder], capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"no right to mount a small disk: {mounted.stderr.decode().strip()}")
+    yield folder
+    subprocess.run(["mount", "-o", "remount,rw", folder], capture_output=True)
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+def fill(folder: Path) -> Path:
+    path = folder / "ballast"
+    with path.open("wb", buffering=0) as file:
+        for size in (4096, 1):
+            try:
+                while True:
+                    file.write(bytes(size))
+            except OSError:
+                pass
+    return path
+
+
+RUN = ["-c", "n_clients=2", "-c", "rounds=100000", "-c", "tolerance=0", "-c", "synthetic.noise=0.1"]
+
+
+def test_full_and_read_only_disks_on_either_side_cost_rounds_not_results(processes, small_disk):
+    """Client-2's folder and the server's checkpoints share a disk; it fills up, is emptied, and turns read-only."""
+    (small_disk / "served").mkdir()
+    (processes.folder / "served").symlink_to(small_disk / "served")
+    server = processes.server(*RUN, "-c", "quorum=1", "--log", "log.jsonl", "--overwrite")
+    processes.client("client-1")
+    processes.client("client-2", "--folder", small_disk / "own")
+    processes.wait_for_round(2)
+    log = processes.folder / "log.jsonl"
+
+    ballast = fill(small_disk)
+    processes.wait_for(lambda: "client-2: its own disk or folder fails it: No space left on device" in log.read_text())
+    processes.wait_for(lambda: "cannot write the checkpoint: No space left on device" in log.read_text())
+    ballast.unlink()
+    processes.wait_for(lambda: processes.rounds() and processes.rounds()[-1]["clients"] == 2)
+    assert [row["round"] for row in processes.rounds()] == list(range(1, len(processes.rounds()) + 1))
+
+    assert subprocess.run(["mount", "-o", "remount,ro", small_disk], check=False).returncode == 0
+    processes.wait_for(lambda: "Read-only file system" in log.read_text())
+    subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
+    last = len(processes.rounds())
+    processes.wait_for_round(last + 2)
+    assert processes.rounds()[-1]["clients"] == 2
+    server.send_signal(signal.SIGTERM)
+    assert processes.wait("server", 60) == 130
+    rounds = [row["round"] for row in processes.rounds()]
+    assert rounds == list(range(1, len(rounds) + 1))
+    assert processes.summary()["rounds"] == rounds[-1]
+    assert "Traceback" not in processes.log("server") + processes.log("client-2")
+
+
+def test_folders_that_cannot_be_written_are_named_before_anything_starts(processes, small_disk):
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    arguments = ["server", "synthetic", "--insecure", "--address", processes.address, "--output", small_disk / "run"]
+    processes.start("server", *arguments)
+    processes.client("client-1", "--folder", small_disk / "own")
+    assert processes.wait("server", 60) == 1
+    assert f"{small_disk}/run" in processes.log("server")
+    assert processes.wait("client-1", 60) == 3
+    assert "Read-only file system; choose another --folder" in processes.log("client-1")
+
+
+def test_a_second_server_or_client_is_refused_in_one_line(processes):
+    processes.server(*RUN, "-c", "join_timeout=300")
+    processes.client("client-1")
+    processes.wait_for(lambda: "joined" in processes.log("client-1"))
+    processes.start("same port", "server", "--insecure", "--address", processes.address, "--output", "other")
+    processes.start("same folder", "server", "--insecure", "--address", "127.0.0.1:1", "--output", "served")
+    processes.client("client-1", label="same client")
+    assert processes.wait("same port", 60) == 4
+    assert f"port {processes.port} of 127.0.0.1 cannot be had" in processes.log("same port")
+    assert processes.wait("same client", 60) == 2
+    assert "is in use by another client" in processes.log("same client")
+    assert processes.wait("same folder", 60) in (2, 4)
+    assert processes.started["server"].poll() is None
+    assert processes.started["client-1"].poll() is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
+def test_signals_at_any_moment_end_a_process_at_once_and_without_a_traceback(processes, number):
+    """From the first import to the wait for clients."""
+    moments = (0.02, 0.1, 0.3, 0.8, 1.5, 3.0)
+    began = time.monotonic()
+    for moment in moments:
+        arguments = ["synthetic", "--insecure", "--address", f"127.0.0.1:{free_port()}", "--output", f"run {moment}"]
+        processes.start(f"server {moment}", "server", *arguments)
+        processes.client("a", "--folder", f"own {moment}", label=f"client {moment}")
+    started = dict(processes.started)
+    for moment in moments:
+        time.sleep(max(0.0, began + moment - time.monotonic()))
+        for side in ("server", "client"):
+            started[f"{side} {moment}"].send_signal(number)
+    for label in started:
+        code = processes.wait(label, 60)
+        # Before Python itself is up, the signal ends it.
+        assert code in (130, -number), (label, code, processes.log(label))
+        assert "Traceback" not in processes.log(label), processes.log(label)
+    for moment in moments:
+        assert not processes.of(processes.folder / f"run {moment}" / "flower")
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def test_clocks_may_differ_by_hours_in_plain_text(processes):
+    """With keys a wrong clock is refused in words, see test_tls.py; without, nothing depends on it."""
+    (processes.folder / "skew").mkdir()
+    patch = "import time\n_time = time.time\ntime.time = lambda: _time() + float(__import__('os').environ['SKEW'])\n"
+    (processes.folder / "skew" / "sitecustomize.py").write_text(patch)
+    root = os.pathsep.join([str(processes.folder / "skew"), str(HERE.parents[1])])
+    processes.server("-c", "n_clients=2", "-c", "rounds=2")
+    processes.client("client-1", env={"SKEW": "-7200", "PYTHONPATH": root})
+    processes.client("client-2", env={"SKEW": "7200", "PYTHONPATH": root})
+    assert processes.wait("server", 120) == 0, processes.log("server")
+    assert {row["clients"] for row in processes.rounds()} == {2}
