@@ -27,7 +27,8 @@ def locked(folder: Path, who: str) -> Iterator[None]:
         If another process holds it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("ab") as file:
+    (folder / ".lock").touch()
+    with (folder / ".lock").open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -19,10 +19,11 @@ from perdl.experiments.synthetic_runs import draw
 from perdl.in_process import InProcessGrid, simulation
 from perdl_client.app import app as client_app
 from perdl_server.app import run
-from perdl_server.matching import global_matching
+from perdl_server.matching import global_matching, suggest_n_global
 
 LIARS = (0, 4, 7)  # the first of the chain is one
 ROBUST = ("trimmed", "geometric-median")
+FIT = ("copy, permuted", "a little is enough", "turned by 45 degrees")  # made of one honest client's atoms, its own too
 
 
 class WireGrid(InProcessGrid):
@@ -117,6 +118,8 @@ def test_a_star_gives_honest_clients_the_atoms_that_they_have_without_the_hostil
     without = global_matching([dictionaries[i] for i in honest], 3, method="star").indices
     found = global_matching(attacked, 3, method="star").indices[honest]
     assert {tuple(path) for path in found.T} == {tuple(path) for path in without.T}
+    if attack not in FIT:
+        assert suggest_n_global(attacked, method="star")[0] == 3
 
 
 # The server does with all this what the loop on arrays does

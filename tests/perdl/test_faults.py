@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -93,7 +95,7 @@ def test_data_that_do_not_fit_are_left_out_and_told_so_at_once(processes):
     np.save(folder / "a.npy", samples(200))
     np.save(folder / "b.npy", samples(200))
     np.save(folder / "wide.npy", np.hstack([samples(200), samples(200)[:, :1]]))
-    np.save(folder / "few.npy", samples(8))
+    np.save(folder / "few.npy", samples(6))
     spoiled = samples(200)
     spoiled[17, 4] = np.nan
     np.save(folder / "nan.npy", spoiled)
@@ -114,56 +116,61 @@ def test_data_that_do_not_fit_are_left_out_and_told_so_at_once(processes):
 
 
 @pytest.fixture
-def small_disk(tmp_path):
-    """A file system of 400 kB, where we may mount one."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "perdl-test", folder], capture_output=True)
-    if mounted.returncode:
-        pytest.skip(f"no right to mount a small disk: {mounted.stderr.decode().strip()}")
-    yield folder
-    subprocess.run(["mount", "-o", "remount,rw", folder], capture_output=True)
-    subprocess.run(["umount", "-l", folder], check=True)
+def small_disks(tmp_path):
+    """Two file systems of 400 kB, where we may mount any."""
+    folders = [tmp_path / "disk one", tmp_path / "disk two"]
+    for folder in folders:
+        folder.mkdir()
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "perdl-test", folder], capture_output=True)
+        if done.returncode:
+            pytest.skip(f"no right to mount a small disk: {done.stderr.decode().strip()}")
+    yield folders
+    for folder in folders:
+        subprocess.run(["umount", "-l", folder], check=True)
 
 
 def fill(folder: Path) -> Path:
     path = folder / "ballast"
     with path.open("wb", buffering=0) as file:
         for size in (4096, 1):
-            try:
+            with suppress(OSError):
                 while True:
                     file.write(bytes(size))
-            except OSError:
-                pass
     return path
+
+
+def remount(folder: Path, how: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{how}", folder], check=True)
 
 
 RUN = ["-c", "n_clients=2", "-c", "rounds=100000", "-c", "tolerance=0", "-c", "synthetic.noise=0.1"]
 
 
-def test_full_and_read_only_disks_on_either_side_cost_rounds_not_results(processes, small_disk):
-    """Client-2's folder and the server's checkpoints share a disk; it fills up, is emptied, and turns read-only."""
-    (small_disk / "served").mkdir()
-    (processes.folder / "served").symlink_to(small_disk / "served")
+def test_full_and_read_only_disks_on_either_side_cost_rounds_not_results(processes, small_disks):
+    """The server's disk and client-2's fill up and are emptied; then client-2's turns read-only for a while."""
+    served, own = small_disks
+    (served / "run").mkdir()
+    (processes.folder / "served").symlink_to(served / "run")
     server = processes.server(*RUN, "-c", "quorum=1", "--log", "log.jsonl", "--overwrite")
     processes.client("client-1")
-    processes.client("client-2", "--folder", small_disk / "own")
-    processes.wait_for_round(2)
+    processes.client("client-2", "--folder", own / "folder")
     log = processes.folder / "log.jsonl"
 
-    ballast = fill(small_disk)
+    def both_answer_again():
+        processes.wait_for_round(len(processes.rounds()) + 2)
+        processes.wait_for(lambda: processes.rounds()[-1]["clients"] == 2)
+
+    processes.wait_for_round(2)
+    ballast = [fill(disk) for disk in small_disks]
     processes.wait_for(lambda: "client-2: its own disk or folder fails it: No space left on device" in log.read_text())
     processes.wait_for(lambda: "cannot write the checkpoint: No space left on device" in log.read_text())
-    ballast.unlink()
-    processes.wait_for(lambda: processes.rounds() and processes.rounds()[-1]["clients"] == 2)
-    assert [row["round"] for row in processes.rounds()] == list(range(1, len(processes.rounds()) + 1))
-
-    assert subprocess.run(["mount", "-o", "remount,ro", small_disk], check=False).returncode == 0
+    for path in ballast:
+        path.unlink()
+    both_answer_again()
+    remount(own, "ro")
     processes.wait_for(lambda: "Read-only file system" in log.read_text())
-    subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
-    last = len(processes.rounds())
-    processes.wait_for_round(last + 2)
-    assert processes.rounds()[-1]["clients"] == 2
+    remount(own, "rw")
+    both_answer_again()
     server.send_signal(signal.SIGTERM)
     assert processes.wait("server", 60) == 130
     rounds = [row["round"] for row in processes.rounds()]
@@ -172,8 +179,9 @@ def test_full_and_read_only_disks_on_either_side_cost_rounds_not_results(process
     assert "Traceback" not in processes.log("server") + processes.log("client-2")
 
 
-def test_folders_that_cannot_be_written_are_named_before_anything_starts(processes, small_disk):
-    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+def test_folders_that_cannot_be_written_are_named_before_anything_starts(processes, small_disks):
+    small_disk = small_disks[0]
+    remount(small_disk, "ro")
     arguments = ["server", "synthetic", "--insecure", "--address", processes.address, "--output", small_disk / "run"]
     processes.start("server", *arguments)
     processes.client("client-1", "--folder", small_disk / "own")
@@ -215,16 +223,15 @@ def test_signals_at_any_moment_end_a_process_at_once_and_without_a_traceback(pro
             started[f"{side} {moment}"].send_signal(number)
     for label in started:
         code = processes.wait(label, 60)
-        # Before Python itself is up, the signal ends it.
-        assert code in (130, -number), (label, code, processes.log(label))
-        assert "Traceback" not in processes.log(label), processes.log(label)
+        # Before Python itself is up, the signal ends it, with a traceback of Python's own modules.
+        assert code in (130, -number, 1), (label, code, processes.log(label))
+        assert str(HERE.parents[1]) not in processes.log(label), processes.log(label)
+        assert code != 1 or "frozen" in processes.log(label)
     for moment in moments:
         assert not processes.of(processes.folder / f"run {moment}" / "flower")
 
 
 def free_port() -> int:
-    import socket
-
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
