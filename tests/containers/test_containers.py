@@ -9,6 +9,7 @@ ones with Python 3.11 or later and its venv, and with nginx. Without a registry 
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import secrets
@@ -242,7 +243,9 @@ def test_the_others_go_on_without_a_client_that_is_cut_off_and_take_it_back(depl
 
 
 def test_clients_of_other_hosts_come_in_by_the_published_port(deploy, tmp_path):
-    bridge = json.loads(run("docker", "network", "inspect", "bridge"))[0]["IPAM"]["Config"][0]["Gateway"]
+    # This host, as containers on other networks know it.
+    subnet = json.loads(run("docker", "network", "inspect", "bridge"))[0]["IPAM"]["Config"][0]["Subnet"]
+    bridge = str(next(ipaddress.ip_network(subnet).hosts()))
     with socket.socket() as probe:
         probe.bind((bridge, 0))
         address = f"{bridge}:{probe.getsockname()[1]}"
