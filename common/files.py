@@ -36,6 +36,12 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         raise
 
 
+def remove_leftovers(folder: Path) -> None:
+    """Remove what writers left that were killed while they wrote; for whoever has the folder to itself."""
+    for path in folder.glob(".*.*-????????"):
+        path.unlink(missing_ok=True)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write text atomically, in UTF-8."""
     write_atomically(path, lambda file: file.write(text.encode()))

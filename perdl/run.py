@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from common.alive import signs_of_life
 from common.errors import FederationError, PerdlError, SettingsError
-from common.files import write_json
+from common.files import remove_leftovers, write_json
 from common.logs import LOG
 from common.settings import Settings, override_settings, settings_from_values
 from perdl_client.data import check_data, client_files, video_frames
@@ -111,10 +112,9 @@ def serve(
     settings = settings.model_copy(update={"output": str(folder)})
     home, log = folder / "flower", folder / "superlink.log"
     environment = {SERVED: RESUMED if resume else NEW, LOG: str(server_log(folder))}
-    for name in ("summary.json", STOP):
-        (folder / name).unlink(missing_ok=True)
     with (
         locked(folder, "server"),
+        _cleared(folder),
         signs_of_life(folder) as give_sign,
         superlink(address, home, log=log, certs=certs, environment=environment),
     ):
@@ -148,6 +148,14 @@ def serve(
             raise KeyboardInterrupt
         raise FederationError(f"{reason} (what was done is in {folder}){_cure(folder)}")
     return summary
+
+
+@contextmanager
+def _cleared(folder: Path) -> Iterator[None]:
+    remove_leftovers(folder)
+    for name in ("summary.json", STOP):
+        (folder / name).unlink(missing_ok=True)
+    yield
 
 
 def server_log(folder: Path) -> Path:

@@ -13,7 +13,7 @@ from flwr.app import Message
 
 from common.alive import signs_of_life
 from common.errors import DataError, FederationError, SettingsError
-from common.files import write_atomically
+from common.files import remove_leftovers, write_atomically
 from common.protocol import FINISH, ProtocolError, Scalar, check_name, unpack
 from common.settings import learning_overrides
 from perdl_client.trust import Credentials
@@ -107,6 +107,8 @@ def run_client(
 
     folder = Path(str(told["folder"]))
     with locked(folder, "client"), signs_of_life(folder) as beat:
+        for place in (folder, folder / "state"):
+            remove_leftovers(place)
         run_node(
             server,
             app,

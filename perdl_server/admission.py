@@ -189,6 +189,8 @@ def content_of(reply: Message) -> Payload:
     if reply.has_error():
         if reply.error.code == ErrorCode.NODE_UNAVAILABLE:
             raise GoneError("its node has gone")
+        if reply.error.code == ErrorCode.MESSAGE_UNAVAILABLE:
+            raise ProtocolError("its answer was announced and did not come")
         raise ProtocolError(reply.error.reason or f"Flower's error {reply.error.code}")
     return unpack(reply.content)
 

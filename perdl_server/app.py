@@ -27,9 +27,21 @@ def main(grid: Grid, context: Context) -> None:
     if os.environ.get(SERVED):
         threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
         start_log(logging.INFO)
-    # An answer is announced before its content is there; Flower then looks again after a whole second.
-    (pull_objects.__kwdefaults__ or {})["initial_backoff"] = 0.02
-    run(settings_from_flat(context.run_config), grid)
+    settings = settings_from_flat(context.run_config)
+    _bound_pulls(settings)
+    run(settings, grid)
+
+
+def _bound_pulls(settings: Settings) -> None:
+    """An answer is announced before its content is there, and Flower waits for that, one answer after the other.
+
+    It looks again after a whole second, then ever more seldom, and waits for up to hours: a client that is cut off just
+    then, or means harm, would hold up the run. All clients together get a round's time for it.
+    """
+    limits = pull_objects.__kwdefaults__
+    if limits is not None:
+        seconds = min(30.0, max(2.0, settings.round_timeout / settings.n_clients))
+        limits |= {"initial_backoff": 0.02, "backoff_cap": 0.5, "max_time": seconds, "max_tries_per_object": None}
 
 
 def _end_with_parent(parent: int) -> None:

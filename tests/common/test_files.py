@@ -2,11 +2,13 @@
 
 import json
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
-from common.files import write_atomically, write_json, write_npz
+from common.files import remove_leftovers, write_atomically, write_json, write_npz
 
 
 def names(folder):
@@ -104,3 +106,17 @@ def test_npz_comes_back_and_objects_are_refused(tmp_path):
     assert names(tmp_path) == ["a.npz"]
     with np.load(tmp_path / "a.npz") as file:
         np.testing.assert_array_equal(file["dictionary"], A)
+
+
+def test_what_a_killed_writer_left_is_removed_and_nothing_else(tmp_path):
+    program = (
+        "import os, sys; from pathlib import Path; from common.files import write_atomically\n"
+        "write_atomically(Path(sys.argv[1]), lambda file: (file.write(b'half'), os._exit(9)))"
+    )
+    for name in ("state.npz", "model.v2.npz", "client.txt"):
+        subprocess.run([sys.executable, "-c", program, str(tmp_path / name)], check=False)
+    for name in (".lock", ".hidden.npz", "state.npz", "00000001.npz"):
+        (tmp_path / name).write_text("whole")
+    assert len(list(tmp_path.iterdir())) == 7
+    remove_leftovers(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {".lock", ".hidden.npz", "state.npz", "00000001.npz"}

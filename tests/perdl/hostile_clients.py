@@ -12,7 +12,7 @@ from flwr.app import Message
 from common.errors import FederationError
 from common.protocol import FINISH, UPDATE, pack, unpack
 from perdl_client.app import app
-from perdl_client.node import run_node
+from perdl_client.node import _Link, run_node
 
 first_answers = {}
 
@@ -56,6 +56,18 @@ def hostile(kind, name):
     return answer
 
 
+def never_deliver(link, reply, seconds):
+    """Announce the answers to updates, and send none of what they consist of."""
+    push = link.client.PushObject
+    if reply.metadata.message_type == UPDATE:
+        link.client.PushObject = lambda request: None
+    send(link, reply, seconds)
+    link.client.PushObject = push
+
+
+send = _Link.send
+
+
 def take_part(server, kind, number):
     name = f"client-{number}"
     config = {"name": name, "partition-id": number - 1, "folder": f"hostile/{name}"}
@@ -66,6 +78,8 @@ def take_part(server, kind, number):
 
 
 if __name__ == "__main__":
+    if sys.argv[2:] == ["never-delivered"]:
+        _Link.send = never_deliver
     threads = [
         threading.Thread(target=take_part, args=(sys.argv[1], kind, 3 + i)) for i, kind in enumerate(sys.argv[2:])
     ]

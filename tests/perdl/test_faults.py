@@ -56,6 +56,18 @@ def test_answers_that_break_the_protocol_are_refused_and_named_and_the_others_go
     assert len({line["run"] for line in lines if "round" in line}) == 1
 
 
+def test_answers_that_are_announced_and_never_come_hold_up_nobody_for_long(processes):
+    """As of a client that is cut off between the two; Flower itself would wait for hours."""
+    processes.server("-c", "n_clients=3", "-c", "quorum=2", "-c", "rounds=3", "-c", "round_timeout=6")
+    for name in ("client-1", "client-2"):
+        processes.client(name)
+    processes.command("hostile", sys.executable, HERE / "hostile_clients.py", processes.address, "never-delivered")
+    assert processes.wait("server", 120) == 0, processes.log("server")
+    assert {row["clients"] for row in processes.rounds()} == {2}
+    assert processes.rounds()[-1]["seconds"] < 3 * 6 + 10
+    assert "client-3: its answer was announced and did not come" in processes.log("server")
+
+
 def test_a_straggler_is_dropped_and_welcome_again_and_who_comes_late_is_aligned(processes):
     n_clients = ["-c", "n_clients=4", "-c", "quorum=2", "-c", "join_timeout=30", "-c", "round_timeout=2"]
     processes.server(*n_clients, "-c", "rounds=100000", "-c", "tolerance=0")
