@@ -34,6 +34,12 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     except BaseException:
         name.unlink(missing_ok=True)
         raise
+    if os.name == "posix":  # the new name itself must outlive a loss of power
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def remove_leftovers(folder: Path) -> None:
