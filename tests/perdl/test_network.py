@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import os
 import re
 import shutil
@@ -302,7 +303,7 @@ class TestTwoHosts:
     @pytest.mark.parametrize("quorum", [1, 2])
     def test_a_client_cut_off_until_it_is_given_up_comes_back(self, hosts, quorum, tmp_path):
         rounds = 100_000 if quorum == 1 else 30
-        hosts.serve_with_tls("0.0.0.0:8443", rounds=rounds, options=["-c", f"quorum={quorum}"])
+        hosts.serve_with_tls("0.0.0.0:8443", rounds=rounds, options=["-c", f"quorum={quorum}", "--log", "log.jsonl"])
         for k, name in enumerate(NAMES):
             hosts.join_with_tls(name, f"10.77.{k}.1:8443", "--wait", "300")
         hosts.processes.wait_for_round(3)
@@ -317,7 +318,8 @@ class TestTwoHosts:
         began = time.monotonic()
         hosts.processes.wait_for(lambda: any(row["clients"] == 2 for row in hosts.processes.rounds()[before:]), 60)
         print(f"both in a round {time.monotonic() - began:.1f} s after the network was back")
-        hosts.processes.wait_for(lambda: "client-2: is back" in hosts.processes.log("server"), 5)
+        log = [json.loads(line) for line in (hosts.processes.folder / "log.jsonl").read_text().splitlines()]
+        assert [line.get("client") for line in log if line["text"].endswith("is back")] == ["client-2"]
         if quorum == 2:
             hosts.all_end_well()
             np.testing.assert_array_equal(hosts.processes.dictionary(), simulated(tmp_path / "simulated", 30)[0])
