@@ -41,34 +41,40 @@ hosts_needed = [
 ]
 PERDL = [sys.executable, "-m", "perdl"]
 NAMES = ("client-1", "client-2")
-VALUES = {"n_clients": 2, "rounds": 5, "tolerance": 0.0, "synthetic": {"noise": 0.1}}  # noise: no value comes twice
+ROUNDS = 10
+VALUES = {
+    "n_clients": 2,
+    "rounds": ROUNDS,
+    "tolerance": 0.0,
+    "synthetic": {"noise": 0.1},
+}  # noise: no value comes twice
 
 
 class Hosts:
     """A server's host and a clients' host, and one cable for each of ``n_links`` (10.77.k.1 - 10.77.k.2)."""
 
-    def __init__(self, processes, n_links: int = 1) -> None:
+    def __init__(self, processes) -> None:
         self.processes, tag = processes, uuid4().hex[:8]
         self.server, self.clients = f"perdl-{tag}-s", f"perdl-{tag}-c"
+
+    def build(self, n_links: int) -> None:
         for host in (self.server, self.clients):
-            if (done := ip("netns", "add", host)).returncode:
+            if (done := ip("netns", "add", host, check=False)).returncode:
                 pytest.skip(f"no network namespaces here: {done.stderr.strip()}")
+            ip("-n", host, "link", "set", "lo", "up")
         for k in range(n_links):
             ip("-n", self.server, "link", "add", f"net{k}", "type", "veth", "peer", f"net{k}", "netns", self.clients)
             for host, end in ((self.server, 1), (self.clients, 2)):
                 ip("-n", host, "address", "add", f"10.77.{k}.{end}/24", "dev", f"net{k}")
-                self.link(host, f"net{k}", "up")
-        for host in (self.server, self.clients):
-            self.link(host, "lo", "up")
+                ip("-n", host, "link", "set", f"net{k}", "up")
 
-    def link(self, host: str, device: str, state: str) -> None:
-        done = ip("-n", host, "link", "set", device, state)
-        assert done.returncode == 0, done.stderr
+    def cable(self, k: int, state: str) -> None:
+        ip("-n", self.server, "link", "set", f"net{k}", state)
 
     def start(self, host: str, label: str, *command) -> subprocess.Popen:
         return self.processes.command(label, "ip", "netns", "exec", host, *command, env={"PATH": PATH})
 
-    def serve(self, *trust, rounds: int = 5, options=()) -> None:
+    def serve(self, *trust, rounds: int = ROUNDS, options=()) -> None:
         run = ["-c", "n_clients=2", "-c", f"rounds={rounds}", "-c", "tolerance=0", "-c", "synthetic.noise=0.1"]
         arguments = ["server", "synthetic", *run, *options, *trust, "--address", "127.0.0.1:8000", "--output", "served"]
         self.start(self.server, "server", *PERDL, *arguments)
@@ -93,24 +99,26 @@ class Hosts:
     def end(self) -> None:
         self.processes.end()
         for host in (self.server, self.clients):
-            ip("netns", "delete", host)
+            ip("netns", "delete", host, check=False)
 
 
-def ip(*words: str) -> subprocess.CompletedProcess:
-    return subprocess.run([shutil.which("ip", path=PATH), *words], capture_output=True, text=True)
+def ip(*words: str, check: bool = True) -> subprocess.CompletedProcess:
+    done = subprocess.run([shutil.which("ip", path=PATH), *words], capture_output=True, text=True)
+    assert not check or done.returncode == 0, f"ip {' '.join(words)}: {done.stderr}"
+    return done
 
 
 @pytest.fixture
 def hosts(processes, request):
-    made = Hosts.__new__(Hosts)
+    made = Hosts(processes)
     try:
-        made.__init__(processes, getattr(request, "param", 1))
+        made.build(getattr(request, "param", 1))
         yield made
     finally:
         made.end()
 
 
-def simulated(folder: Path, rounds: int = 5):
+def simulated(folder: Path, rounds: int = ROUNDS):
     """The same run in this process: D^g, all arrays that travel, and each client's secrets by name."""
     settings, arrays, blocks = settings_from_values(VALUES | {"rounds": rounds, "output": str(folder)}), [], []
     update = client_round.local_update
@@ -245,16 +253,16 @@ class TestTwoHosts:
 
     def test_with_tls_over_a_network_that_breaks_the_bits_are_the_same_and_nothing_is_found(self, hosts, tmp_path):
         capture(hosts)
-        hosts.serve_with_tls(rounds=15)
+        hosts.serve_with_tls()
         for name in NAMES:
             hosts.join_with_tls(name)
         hosts.processes.wait_for_round(3)
-        hosts.link(hosts.server, "net0", "down")
+        hosts.cable(0, "down")
         time.sleep(1)  # for what was under way at the server itself
         before = len(hosts.processes.rounds())
         time.sleep(4)
-        assert len(hosts.processes.rounds()) == before < 15
-        hosts.link(hosts.server, "net0", "up")
+        assert len(hosts.processes.rounds()) == before < ROUNDS
+        hosts.cable(0, "up")
         began = time.monotonic()
         hosts.processes.wait_for_round(before + 1, seconds=30)
         print(f"a complete round {time.monotonic() - began:.1f} s after the network was back")
@@ -263,8 +271,8 @@ class TestTwoHosts:
         assert not reached(hosts, "127.0.0.1", 8000)
         hosts.all_end_well()
 
-        D_g, arrays, secrets = simulated(tmp_path / "simulated", 15)
-        assert [row["clients"] for row in hosts.processes.rounds()] == [2] * 15
+        D_g, arrays, secrets = simulated(tmp_path / "simulated")
+        assert [row["clients"] for row in hosts.processes.rounds()] == [2] * ROUNDS
         np.testing.assert_array_equal(hosts.processes.dictionary(), D_g)
         streams = captured(hosts)
         assert sum(map(len, streams)) > 50_000
@@ -307,14 +315,14 @@ class TestTwoHosts:
         for k, name in enumerate(NAMES):
             hosts.join_with_tls(name, f"10.77.{k}.1:8443", "--wait", "300")
         hosts.processes.wait_for_round(3)
-        hosts.link(hosts.server, "net1", "down")
+        hosts.cable(1, "down")
         cut = time.monotonic()
         if quorum == 1:
             hosts.processes.wait_for(lambda: hosts.processes.rounds()[-1]["clients"] == 1, 90)
             print(f"given up after {time.monotonic() - cut:.0f} s")
         time.sleep(max(0, cut + 75 - time.monotonic()))
         before = len(hosts.processes.rounds())
-        hosts.link(hosts.server, "net1", "up")
+        hosts.cable(1, "up")
         began = time.monotonic()
         hosts.processes.wait_for(lambda: any(row["clients"] == 2 for row in hosts.processes.rounds()[before:]), 60)
         print(f"both in a round {time.monotonic() - began:.1f} s after the network was back")
