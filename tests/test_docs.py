@@ -118,5 +118,5 @@ def test_the_tests_that_the_table_of_faults_names_are_there():
                 file = ROOT / ("" if word.startswith("benchmarks") else "tests") / word
                 assert file.exists(), word
             else:
-                names = re.findall(r"^def (test_\w+)", file.read_text(), re.M)
+                names = re.findall(r"^ *def (test_\w+)", file.read_text(), re.M)
                 assert any(word in name for name in names), f"no test of {file} is called {word}"

@@ -12,7 +12,8 @@ from flwr.app import Message
 from common.errors import FederationError
 from common.protocol import FINISH, UPDATE, pack, unpack
 from perdl_client.app import app
-from perdl_client.node import _Link, run_node
+from perdl_client.link import Link
+from perdl_client.node import run_node
 
 first_answers = {}
 
@@ -65,7 +66,7 @@ def never_deliver(link, reply, seconds):
     link.client.PushObject = push
 
 
-send = _Link.send
+send = Link.send
 
 
 def take_part(server, kind, number):
@@ -79,7 +80,7 @@ def take_part(server, kind, number):
 
 if __name__ == "__main__":
     if sys.argv[2:] == ["never-delivered"]:
-        _Link.send = never_deliver
+        Link.send = never_deliver
     threads = [
         threading.Thread(target=take_part, args=(sys.argv[1], kind, 3 + i)) for i, kind in enumerate(sys.argv[2:])
     ]

@@ -329,7 +329,7 @@ FIELDS = textwrap.dedent("""
     flwr.proto.control_pb2 StopRunRequest run_id
 """).split("\n")[1:-1]
 
-UPGRADE = "Flower has changed under perdl_client/node.py; read its fleet_http_connection.py again, then mend both"
+UPGRADE = "Flower has changed under perdl_client/link.py; read its fleet_http_connection.py again, then mend both"
 
 
 @pytest.mark.parametrize("line", CONTRACT)
