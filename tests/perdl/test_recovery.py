@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import numpy as np
@@ -96,8 +95,7 @@ def test_with_keys_a_client_is_its_key_and_comes_back_at_once(processes):
     processes.wait_for_round(2)
     processes.started["client-2"].kill()
     processes.started["client-2"].wait()
-    t, killed = len(processes.rounds()), time.monotonic()
+    t = len(processes.rounds())
     client("client-2")
-    processes.wait_for_round(t + 3)
-    assert time.monotonic() - killed < 30  # most of it Python's start
+    processes.wait_for_round(t + 3, seconds=50)  # in less than Flower's patience
     assert {row["clients"] for row in processes.rounds()} == {2}

@@ -26,6 +26,8 @@ from perdl.experiments.oracle import oracle_global_dictionary
 from perdl.experiments.run import run_experiment
 from perdl.experiments.workers import each, threads
 
+pytestmark = pytest.mark.xdist_group("synthetic")  # they share what takes long to set up
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

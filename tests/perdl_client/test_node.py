@@ -32,6 +32,8 @@ import json, time
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import ServerApp
 
+pytestmark = pytest.mark.xdist_group("node")  # they share what takes long to set up
+
 app = ServerApp()
 
 def exchange(grid, nodes, **content):
