@@ -27,12 +27,12 @@ from perdl.superlink import run_status, submit, superlink, write_bundle
 from perdl_client.node import run_node
 from perdl_client.stock import stock_command, toml_value
 
+pytestmark = pytest.mark.xdist_group("node")  # they share what takes long to set up
+
 SERVER_APP = """
 import json, time
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import ServerApp
-
-pytestmark = pytest.mark.xdist_group("node")  # they share what takes long to set up
 
 app = ServerApp()
 
