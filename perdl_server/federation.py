@@ -151,10 +151,13 @@ class Federation:
             for i, member, reply in self.exchange.receive(phase, waiting):
                 try:
                     answers[member.name] = self.read(member, reply, check)
-                except GoneError:
-                    member.gone = member.gone or newest[member.name] == i
                 except PerdlError as error:
-                    faults[member.name] = str(error)
+                    if newest[member.name] != i:
+                        continue  # of a process in whose place another has been asked since
+                    if isinstance(error, GoneError):
+                        member.gone = True
+                    else:
+                        faults[member.name] = str(error)
             back = [member for member in self.roster.admit() if member.name not in answers]
             for member in back:
                 faults.pop(member.name, None)
