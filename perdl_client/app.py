@@ -206,7 +206,7 @@ def _state(run: str, context: Context, identity: Identity, before: int | None) -
         )
     raise ProtocolError(
         f"{identity.name} has answered round {newest.step} already, was asked for round {before}, and has nothing left "
-        "of the time before"
+        "of the time before: take `state` out of its folder and start it again, to be matched anew"
     )
 
 

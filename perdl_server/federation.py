@@ -138,6 +138,7 @@ class Federation:
         newest: dict[str, str] = {}
         answers: dict[str, Payload] = {}
         faults: dict[str, str] = {}
+        awaited: list[str] = []
 
         def send(members: list[Member]) -> None:
             messages = self.messages(kind, arrays, members, **scalars)
@@ -166,8 +167,13 @@ class Federation:
             took = time.monotonic() - began
             if took <= timeout and any(m.name not in answers and m.name not in faults for m in there):
                 return False
-            enough = len(answers) >= self.roster.quorum or len(there) == len(self.members)
-            return enough or took > (self.settings.join_timeout if patience is None else patience)
+            limit = self.settings.join_timeout if patience is None else patience
+            if len(answers) >= self.roster.quorum or len(there) == len(self.members) or took > limit:
+                return True
+            if awaited != (away := self.roster.away):
+                awaited[:] = away
+                _log.warning("%s: waiting for %s to come back, for %.0f s", when, ", ".join(away), limit - took)
+            return False
 
         send([member for member in self.members if not member.gone])
         self.exchange.wait(look, max(timeout, self.settings.join_timeout) if patience is None else patience)

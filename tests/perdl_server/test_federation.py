@@ -158,15 +158,17 @@ def test_one_that_comes_back_on_another_node_takes_its_place():
     assert one.members[0].node == 12
 
 
-def test_one_that_has_gone_is_waited_for_only_if_it_is_needed():
+def test_one_that_has_gone_is_waited_for_only_if_it_is_needed(caplog):
     grid = TownGrid(Node("a"), Node("b"), Node("c"))
     one = joined(grid, "n_clients=3", "quorum=2", "join_timeout=2")
     grid.nodes[10].online = False
     assert names(ask(one)) == ["b", "c"]
     assert one.roster.away == ["a"]
+    assert "waiting for" not in caplog.text
     grid.nodes[11].online = False
     with pytest.raises(FederationError, match=r"round 2: 1 of 3 .*\(quorum 2\): a: has gone; b: has gone"):
         ask(one, 2)
+    assert caplog.text.count("round 2: waiting for a, b to come back, for 2 s") == 1
 
     def back():
         grid.nodes[10] = Node("a", step=1, returning=True)
