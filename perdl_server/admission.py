@@ -104,6 +104,14 @@ class Door:
         """Whether a node has not answered yet."""
         return bool(self._waiting)
 
+    def awaits(self, node: int) -> bool:
+        """Whether this node was asked and has not answered yet."""
+        return node in self._waiting.values()
+
+    def look_at_once(self) -> None:
+        """Let the next look for new nodes be the very next."""
+        self._next_look = 0.0
+
     def look(self, *, invite: bool = True) -> list[Arrival]:
         """Ask the nodes that are new, if ``invite``, and return those that have answered."""
         if invite and time.monotonic() >= self._next_look:

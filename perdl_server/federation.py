@@ -139,6 +139,7 @@ class Federation:
         answers: dict[str, Payload] = {}
         faults: dict[str, str] = {}
         awaited: list[str] = []
+        door = self.roster.door
 
         def send(members: list[Member]) -> None:
             messages = self.messages(kind, arrays, members, **scalars)
@@ -159,13 +160,15 @@ class Federation:
                         member.gone = True
                     else:
                         faults[member.name] = str(error)
+                        door.look_at_once()  # it may be a new process, to which the question is strange
             back = [member for member in self.roster.admit() if member.name not in answers]
             for member in back:
                 faults.pop(member.name, None)
             send(back)
             there = [member for member in self.members if not member.gone]
             took = time.monotonic() - began
-            if took <= timeout and any(m.name not in answers and m.name not in faults for m in there):
+            unsettled = [m for m in there if m.name not in answers and (m.name not in faults or door.awaits(m.node))]
+            if unsettled and took <= timeout:
                 return False
             limit = self.settings.join_timeout if patience is None else patience
             if len(answers) >= self.roster.quorum or len(there) == len(self.members) or took > limit:

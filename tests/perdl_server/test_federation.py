@@ -307,3 +307,31 @@ def test_a_fault_of_the_process_before_does_not_count_against_the_one_in_its_pla
     later.answer = says_hello
     grid.later = [lambda: None, in_its_place, flower_gives_up, it_is_done]
     assert names(ask(one, 2)) == ["a", "b"]
+
+
+def test_a_new_process_that_gets_an_old_question_is_heard_before_it_is_left_out():
+    former = Node("a")
+    grid = TownGrid(former, Node("b"))
+    one = joined(grid, "n_clients=2")
+    former.silent = True  # it was killed; Flower keeps its message for whoever has its key
+    later = Node("a", silent=True)  # and lost its folder
+    later.session = "2"
+
+    def send(question, answer):
+        answer.metadata.__dict__["_message_id"] = f"answer to {question.metadata.message_id}"
+        grid.answers[question.metadata.message_id] = answer
+
+    def it_reads_the_old_question():
+        grid.nodes[10] = later
+        question = former.got[-1]
+        send(question, Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, "no state"), reply_to=question))
+
+    def it_has_a_first_dictionary():
+        later.silent = False
+        question = later.got[-1]
+        send(question, Message(later.answer(question), reply_to=question))
+
+    grid.later = [lambda: None, it_reads_the_old_question, lambda: None, it_has_a_first_dictionary]
+    one.roster.door._next_look = 0.0
+    assert names(ask(one, 2)) == ["a", "b"]
+    assert unpack(later.got[-1].content).arrays["indices"].tolist() == [0, 1, 2]
