@@ -258,6 +258,15 @@ def test_a_page_instead_of_flowers_answers_is_an_error_at_once():
         run_node(address, client_app, {}, max_wait=5)
 
 
+def test_a_message_that_is_none_is_an_error_at_once():
+    from flwr.proto.fleet_pb2 import PullMessagesResponse
+    from flwr.proto.message_pb2 import Message as Sent
+
+    page = PullMessagesResponse(messages_list=[Sent()]).SerializeToString()
+    with stranger(page=page) as address, pytest.raises(FederationError, match=r"not a message \(\w+\)"):
+        run_node(address, client_app, {}, max_wait=5)
+
+
 def test_tls_trusts_the_given_authority_and_no_other(tmp_path):
     right, wrong = certificate(tmp_path, "right"), certificate(tmp_path, "wrong")
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
