@@ -46,7 +46,22 @@ _ARRAY = "array."
 
 
 class ProtocolError(PerdlError):
-    """A message that is not what the protocol says."""
+    """A message that is not what the protocol says.
+
+    Parameters
+    ----------
+    text : str
+        May quote the other side, so of its text one short line is taken.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(one_line(text))
+
+
+def one_line(text: str, most: int = 500) -> str:
+    """Return what another machine said so that it can be shown: printable, in one line, not too long."""
+    line = "".join(c if c.isprintable() else " " for c in text[: most + 1])
+    return line if len(line) <= most else f"{line[:most]}..."
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,7 @@ def prepare(config: str, override: list[str], output: Path | None, seed: int | N
     SettingsError
         If a setting is wrong, or the folder holds a run.
     """
+    from common.locks import locked
     from perdl_server.checkpoint import BEFORE, NEWEST
 
     path = find_config(config)
@@ -98,10 +99,11 @@ def prepare(config: str, override: list[str], output: Path | None, seed: int | N
         if not overwrite:
             held = "the results of a run:" if ended else f"a run that was cut off: perdl server --resume {folder},"
             raise SettingsError(f"{folder} holds {held} choose another --output, or add --overwrite")
-        for name in ("clients", "figures"):
-            shutil.rmtree(folder / name, ignore_errors=True)
-        for name in ("results.json", "tables.md", NEWEST, BEFORE):
-            (folder / name).unlink(missing_ok=True)
+        with locked(folder, "server"):
+            for name in ("clients", "figures"):
+                shutil.rmtree(folder / name, ignore_errors=True)
+            for name in ("results.json", "tables.md", NEWEST, BEFORE):
+                (folder / name).unlink(missing_ok=True)
     return settings
 
 

@@ -32,7 +32,7 @@ from perdl_client.stock import Scalar, flower_command, flower_environment, toml_
 START_LIMIT = 60.0  # seconds; two are usual
 STOP_LIMIT = 5.0  # seconds, once for the SuperLink and once for what it started
 SUBMIT_LIMIT = 60.0
-CALL_LIMIT = 10.0
+CALL_LIMIT = 60.0  # a SuperLink may stand still for a while, on a machine that swaps, say; a dead one refuses at once
 
 # Flower's command, which also ends when the process that started it is gone, even by kill -9.
 _CHILD = """

@@ -86,9 +86,9 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
     if state is not None and state.step > 0:  # it was here before, and its atoms are split
         return pack({}, client=identity.name, step=state.step)
     text = state.settings if state is not None else payload.scalar("settings", str)
-    settings = settings_from_values(json.loads(text))
+    settings = _settings(text)
     learning = identity.learning(settings)
-    Y = _data(identity, settings, run)
+    Y = _data(identity, settings, run, state.local_dictionary if state is not None else None)
     D = first_dictionary(Y, learning, settings.seed, identity.name) if state is None else state.local_dictionary
     r = D.shape[1]
     X = learning.make_coder(rms(Y))(Y, D)
@@ -127,7 +127,7 @@ def _update(payload: Payload, context: Context) -> RecordDict:
     identity = Identity.of(context.node_config)
     step = payload.scalar("round", int)
     state, settings, learning, D_g, D_l = _resume(payload, context, identity, before=step)
-    Y = _data(identity, settings, state.run)
+    Y = _data(identity, settings, state.run, D_l)
     new, watch = client_round(Y, D_g, D_l, learning, state.watch, step, settings.seed, identity.name)
     contribution = new.stretched if settings.aggregation == "procrustes" else new.global_dictionary
     arrays = {"contribution": contribution}
@@ -155,7 +155,7 @@ def _finish(payload: Payload, context: Context) -> RecordDict:
         _samples.pop((run, identity.name), None)
         return pack({}, client=identity.name)
     _, settings, learning, D_g, D_l = _resume(payload, context, identity)
-    Y = _data(identity, settings, run)
+    Y = _data(identity, settings, run, D_l)
     D = np.hstack([D_g, D_l])
     scalars: dict[str, Scalar] = {"error": relative_error(Y, D, learning.make_coder(rms(Y))(Y, D))}
     known = truth(identity, settings)
@@ -171,7 +171,7 @@ def _resume(
 ) -> tuple[ClientState, Settings, LearningSettings, Floats, Floats]:
     """Return state, settings, and the dictionary with which a message begins: received D^g, own D^l off it."""
     state = _state(payload.scalar("run", str), context, identity, before)
-    settings = settings_from_values(json.loads(state.settings))
+    settings = _settings(state.settings)
     learning = identity.learning(settings)
     D_l = state.local_dictionary
     D_g = payload.array("global_dictionary", (D_l.shape[0], -1)).astype(D_l.dtype, copy=False)
@@ -206,12 +206,28 @@ def _state(run: str, context: Context, identity: Identity, before: int | None) -
         )
     raise ProtocolError(
         f"{identity.name} has answered round {newest.step} already, was asked for round {before}, and has nothing left "
-        "of the time before"
+        "of the time before: take `state` out of its folder and start it again, to be matched anew"
     )
 
 
-def _data(identity: Identity, settings: Settings, run: str) -> Floats:
+def _settings(text: str) -> Settings:
+    try:
+        return settings_from_values(json.loads(text))
+    except (ValueError, RecursionError):
+        raise ProtocolError("the run's settings are not JSON") from None
+
+
+def _data(identity: Identity, settings: Settings, run: str, dictionary: Floats | None) -> Floats:
+    """Return the samples, which must be like those from which the ``dictionary`` was learnt."""
     key = (run, identity.name)
-    if key not in _samples:
-        _samples[key] = load_data(identity, settings)
-    return _samples[key]
+    Y = _samples.get(key)
+    if Y is None:
+        for former in [other for other in _samples if other[1] == identity.name]:  # of a run that broke off
+            _samples.pop(former, None)
+        Y = _samples[key] = load_data(identity, settings)
+    if dictionary is not None and len(dictionary) != len(Y):
+        raise DataError(
+            f"{identity.name} has samples of {len(Y)} features, and began this run with {len(dictionary)}: start it "
+            "with the data that it had"
+        )
+    return Y

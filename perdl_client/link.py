@@ -46,7 +46,7 @@ from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-from common.errors import FederationError, SettingsError
+from common.errors import FederationError, PerdlError, SettingsError
 from common.files import write_text
 from perdl_client.trust import trust_problem
 
@@ -121,6 +121,10 @@ class Link:
                         known = FlowerError.from_json(error.response.text)
                         raise RefusedError(status, known.message if known else error.response.reason_phrase) from error
                     cause = f"HTTP {status}"
+            except ValueError as error:  # from Flower's client, where an answer cannot be read
+                raise FederationError(
+                    f"{self.server} answers what no perdl server says ({error}); check the address"
+                ) from error
             else:
                 if give_up is not None:
                     self.tell(f"{self.server} answers")
@@ -175,7 +179,7 @@ class Link:
                 yield
             finally:
                 quit_heartbeat.set()
-                with suppress(httpx.HTTPError):
+                with suppress(httpx.HTTPError, ValueError):
                     self.client.DeactivateNode(DeactivateNodeRequest(node_id=self.node.node_id))
                     if keys is None:
                         self.client.UnregisterNode(UnregisterNodeFleetRequest(node_id=self.node.node_id))
@@ -210,7 +214,7 @@ class Link:
         self.beat()
         while not quit_heartbeat.wait(HEARTBEAT_DEFAULT_INTERVAL / 3):
             self.beat()
-            with suppress(httpx.HTTPError, RuntimeError):
+            with suppress(httpx.HTTPError, RuntimeError, ValueError):
                 self.client.SendNodeHeartbeat(request)
 
     def receive(self, *, newest: bool = False) -> Message | None:
@@ -223,6 +227,17 @@ class Link:
 
     def _receive(self) -> Message | None:
         """Pull one message with all its objects, and confirm it."""
+        try:
+            return self._pull_message()
+        except (PerdlError, RefusedError, StoppedError):
+            raise
+        except Exception as error:  # Flower's readers raise many kinds
+            raise FederationError(
+                f"{self.server} sent something that is not a message ({type(error).__name__}); check its version of "
+                "Flower"
+            ) from error
+
+    def _pull_message(self) -> Message | None:
         response = self.call(self.client.PullMessages, PullMessagesRequest(node=self.node))
         if not response.messages_list:
             return None
@@ -233,7 +248,7 @@ class Link:
         self.call(self.client.ConfirmMessageReceived, confirmation)
         message = inflate_object_from_contents(message_id, contents)
         if not isinstance(message, Message):
-            raise FederationError(f"{self.server} sent something that is not a message; check its version of Flower")
+            raise TypeError("another kind of object")
         message.metadata.__dict__["_message_id"] = message_id  # not part of the content that travels
         return message
 

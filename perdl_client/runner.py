@@ -6,15 +6,16 @@ import re
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from flwr.app import Message
+from flwr.app import Context, Message
 
 from common.alive import signs_of_life
-from common.errors import DataError, FederationError, SettingsError
+from common.errors import DataError, FederationError, PerdlError, SettingsError
 from common.files import remove_leftovers, write_atomically
-from common.protocol import FINISH, ProtocolError, Scalar, check_name, unpack
+from common.protocol import FINISH, ProtocolError, Scalar, check_name, one_line, unpack
 from common.settings import learning_overrides
 from perdl_client.trust import Credentials
 
@@ -57,8 +58,14 @@ def node_config(
         raise SettingsError(f"--name: {error}") from None
     told: dict[str, Scalar] = {"name": name, "min-samples": min_samples, **learning_overrides(overrides)}
     place = (folder or Path("perdl-clients") / name).resolve()
+    owner = place / "client.txt"
     try:
-        write_atomically(place / "client.txt", lambda file: file.write(name.encode()))
+        if owner.exists() and (former := owner.read_bytes()) != name.encode():
+            raise SettingsError(
+                f"{place} is the folder of {one_line(former.decode(errors='replace'), 100)}, with its state and model: "
+                f"give {name} a --folder of its own"
+            )
+        write_atomically(owner, lambda file: file.write(name.encode()))
     except OSError as error:
         raise DataError(f"cannot write to {place}: {error.strerror}; choose another --folder") from None
     told["folder"] = str(place)
@@ -97,13 +104,16 @@ def run_client(
     from perdl_client.app import app
     from perdl_client.node import run_node
 
-    reasons: list[str] = []
+    failures: list[PerdlError] = []
 
     def is_last(message: Message) -> bool:
-        if message.metadata.message_type != FINISH:
-            return False
-        reasons.append(str(unpack(message.content).scalars.get("reason", "")))
-        return True
+        return message.metadata.message_type == FINISH
+
+    def answer(message: Message, context: Context) -> Message:
+        reply = app(message, context)
+        if is_last(message):
+            failures.extend(_failures(message, reply))
+        return reply
 
     folder = Path(str(told["folder"]))
     with locked(folder, "client"), signs_of_life(folder) as beat:
@@ -111,7 +121,7 @@ def run_client(
             remove_leftovers(place)
         run_node(
             server,
-            app,
+            answer,
             told,
             stop=stop,
             is_last=is_last,
@@ -122,8 +132,22 @@ def run_client(
             on_beat=beat,
             memory=folder / "node",
         )
-    if any(reasons):
-        raise FederationError(f"the run ended before its time: {reasons[-1]}")
+    for failure in failures:
+        raise failure
+
+
+def _failures(last: Message, reply: Message) -> Iterator[PerdlError]:
+    """What a client's user must hear of a run's end: why it came before its time, or that there is no model."""
+    reason: object = ""
+    with suppress(ProtocolError, ValueError):  # if it cannot be read, the reply says so
+        reason = unpack(last.content).scalars.get("reason", "")
+    if reason:
+        yield FederationError(f"the run ended before its time: {one_line(str(reason))}")
+    elif reply.has_error():
+        yield PerdlError(
+            f"the run is over, but this client's own model is not written ({reply.error.reason}); mend that, then let "
+            "the server resume the run and start this client again"
+        )
 
 
 def run_stock(server: str, told: dict[str, Scalar], credentials: Credentials | None = None) -> int:

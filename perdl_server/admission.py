@@ -104,6 +104,14 @@ class Door:
         """Whether a node has not answered yet."""
         return bool(self._waiting)
 
+    def awaits(self, node: int) -> bool:
+        """Whether this node was asked and has not answered yet."""
+        return node in self._waiting.values()
+
+    def look_at_once(self) -> None:
+        """Let the next look for new nodes be the very next."""
+        self._next_look = 0.0
+
     def look(self, *, invite: bool = True) -> list[Arrival]:
         """Ask the nodes that are new, if ``invite``, and return those that have answered."""
         if invite and time.monotonic() >= self._next_look:
@@ -136,6 +144,8 @@ class Door:
         new = sorted(node for node, info in nodes.items() if self.asked.get(node) != info.last_activated_at)
         self.asked |= {node: nodes[node].last_activated_at for node in new}
         self._told -= set(new)
+        for node in new:  # what its former process did wrong, this one may do right
+            self.refused.pop(node, None)
         self._names |= {node: nodes[node].name for node in new}
         text = self._settings.model_dump_json(exclude_none=True)
         messages = [Message(pack(settings=text, run=self._run), node, INITIALISE) for node in new]
@@ -171,6 +181,8 @@ class Door:
             dictionary = payload.array("dictionary", (-1, -1)).astype(dtype, copy=False)
             usage = payload.array("usage", (dictionary.shape[1],)).astype(dtype, copy=False)
             norms = np.linalg.norm(dictionary, axis=0)
+        if not dictionary.size:
+            raise ProtocolError(f"{name} sent no atoms")
         if not ((norms > 1 / _ABSURD) & (norms < _ABSURD) & (usage >= 0) & np.isfinite(usage)).all():
             raise ProtocolError(f"{name} sent atoms or energies out of all proportion")
         return dictionary, usage

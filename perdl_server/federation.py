@@ -138,6 +138,8 @@ class Federation:
         newest: dict[str, str] = {}
         answers: dict[str, Payload] = {}
         faults: dict[str, str] = {}
+        awaited: list[str] = []
+        door = self.roster.door
 
         def send(members: list[Member]) -> None:
             messages = self.messages(kind, arrays, members, **scalars)
@@ -151,20 +153,30 @@ class Federation:
             for i, member, reply in self.exchange.receive(phase, waiting):
                 try:
                     answers[member.name] = self.read(member, reply, check)
-                except GoneError:
-                    member.gone = member.gone or newest[member.name] == i
                 except PerdlError as error:
-                    faults[member.name] = str(error)
+                    if newest[member.name] != i:
+                        continue  # of a process in whose place another has been asked since
+                    if isinstance(error, GoneError):
+                        member.gone = True
+                    else:
+                        faults[member.name] = str(error)
+                        door.look_at_once()  # it may be a new process, to which the question is strange
             back = [member for member in self.roster.admit() if member.name not in answers]
             for member in back:
                 faults.pop(member.name, None)
             send(back)
             there = [member for member in self.members if not member.gone]
             took = time.monotonic() - began
-            if took <= timeout and any(m.name not in answers and m.name not in faults for m in there):
+            unsettled = [m for m in there if m.name not in answers and (m.name not in faults or door.awaits(m.node))]
+            if unsettled and took <= timeout:
                 return False
-            enough = len(answers) >= self.roster.quorum or len(there) == len(self.members)
-            return enough or took > (self.settings.join_timeout if patience is None else patience)
+            limit = self.settings.join_timeout if patience is None else patience
+            if len(answers) >= self.roster.quorum or len(there) == len(self.members) or took > limit:
+                return True
+            if awaited != (away := self.roster.away):
+                awaited[:] = away
+                _log.warning("%s: waiting for %s to come back, for %.0f s", when, ", ".join(away), limit - took)
+            return False
 
         send([member for member in self.members if not member.gone])
         self.exchange.wait(look, max(timeout, self.settings.join_timeout) if patience is None else patience)

@@ -79,6 +79,9 @@ class Roster:
 
     def enter(self, arrival: Arrival) -> None:
         """Take in who comes before matching."""
+        if arrival.step:  # nobody has answered a round yet
+            self.door.refused[arrival.node] = f"this run knows no {arrival.name}"
+            return
         member = next((member for member in self.members if member.name == arrival.name), None)
         if member is not None and not arrival.returning and member.node in self.door.online - {arrival.node}:
             text = f"two clients are called {arrival.name}: give each its own --name"

@@ -249,3 +249,10 @@ def test_the_order_of_names_is_total_whatever_comes_first():
     assert len({natural_key(name) for name in names}) == len(names)
     for _ in range(5):
         assert sorted(rng.permutation(names).tolist(), key=natural_key) == ordered
+
+
+def test_an_error_quotes_the_other_side_in_one_short_printable_line():
+    with pytest.raises(ProtocolError) as caught:
+        Payload({}, {"n": "x" * 100_000}).scalar("n", int)
+    assert len(str(caught.value)) < 510
+    assert str(ProtocolError("a\x1b[2J\r\nb\u202ec größe")) == "a [2J  b c größe"

@@ -78,6 +78,18 @@ def test_mistakes_end_in_one_line_and_a_code(tmp_path, arguments, code, line):
     assert len(done.stderr.strip().splitlines()) == 1
 
 
+def test_overwrite_takes_nothing_from_a_server_at_work(tmp_path):
+    from common.locks import locked
+
+    (tmp_path / "served").mkdir()
+    (tmp_path / "served" / "checkpoint.npz").touch()
+    with locked(tmp_path / "served", "server"):
+        done = perdl("server", "synthetic", "--insecure", "--output", "served", "--overwrite", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "is in use by another server" in done.stderr
+    assert (tmp_path / "served" / "checkpoint.npz").exists()
+
+
 def test_bad_toml_is_named(tmp_path):
     (tmp_path / "bad.toml").write_text("n_global = = 3\n")
     done = perdl("simulate", "bad.toml", cwd=tmp_path)

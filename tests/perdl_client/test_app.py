@@ -223,3 +223,26 @@ def test_state_survives_a_new_process(tmp_path, monkeypatch):
     other.context.state = RecordDict()  # as after a restart: the folder is all there is
     again = [unpack(first_update(client, indices=None, t=2).content).arrays["contribution"] for client in (one, other)]
     np.testing.assert_array_equal(*again)
+
+
+@pytest.mark.parametrize("text", ["{nope", "[" * 100_000, ""])
+def test_settings_that_are_none_are_refused_in_words(tmp_path, monkeypatch, text):
+    monkeypatch.delenv("PERDL_SIMULATION", raising=False)
+    assert refused(Client(tmp_path, sparse_data()).ask(INITIALISE, settings=text), "settings are not JSON")
+
+
+def test_other_data_than_before_are_told_so(client, monkeypatch):
+    first_update(client)
+    np.save(client.folder / "data.npy", sparse_data(d=5).T)
+    monkeypatch.setattr("perdl_client.app._samples", {})  # a new process
+    words = "ada has samples of 5 features, and began this run with 6"
+    assert refused(client.ask(UPDATE, {"global_dictionary": np.eye(6)[:, :3]}, round=2), words)
+    assert refused(client.ask(FINISH, {"global_dictionary": np.eye(6)[:, :3]}), words)
+
+
+def test_a_process_keeps_the_samples_of_one_run(client):
+    from perdl_client.app import _samples
+
+    client.run = f"run {next(RUNS)}"  # the server began anew
+    client.start()
+    assert [run for run, name in _samples if name == "ada"] == [client.run]

@@ -212,13 +212,19 @@ def test_an_address_that_is_none_is_refused(address):
 
 
 @contextlib.contextmanager
-def stranger(tls: ssl.SSLContext | None = None):
-    """A server that is not Flower's: it answers 404 to everything."""
+def stranger(tls: ssl.SSLContext | None = None, page: bytes | None = None):
+    """A server that is not Flower's: it answers 404 to everything, or a page."""
 
     class Answer(http.server.BaseHTTPRequestHandler):
         def do_POST(self):
             self.rfile.read(int(self.headers["content-length"]))
-            self.send_error(404)
+            if page is None:
+                self.send_error(404)
+                return
+            self.send_response(200)
+            self.send_header("content-length", str(len(page)))
+            self.end_headers()
+            self.wfile.write(page)
 
         def log_message(self, *args):
             pass
@@ -246,6 +252,20 @@ def certificate(folder, name) -> bytes:
 
 def test_a_stranger_on_the_port_is_an_error_at_once():
     with stranger() as address, pytest.raises(FederationError, match=r"does not admit this client .*404"):
+        run_node(address, client_app, {}, max_wait=5)
+
+
+def test_a_page_instead_of_flowers_answers_is_an_error_at_once():
+    with stranger(page=b"<html>") as address, pytest.raises(FederationError, match="check the address"):
+        run_node(address, client_app, {}, max_wait=5)
+
+
+def test_a_message_that_is_none_is_an_error_at_once():
+    from flwr.proto.fleet_pb2 import PullMessagesResponse
+    from flwr.proto.message_pb2 import Message as Sent
+
+    page = PullMessagesResponse(messages_list=[Sent()]).SerializeToString()
+    with stranger(page=page) as address, pytest.raises(FederationError, match=r"not a message \(\w+\)"):
         run_node(address, client_app, {}, max_wait=5)
 
 

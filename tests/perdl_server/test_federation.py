@@ -158,15 +158,17 @@ def test_one_that_comes_back_on_another_node_takes_its_place():
     assert one.members[0].node == 12
 
 
-def test_one_that_has_gone_is_waited_for_only_if_it_is_needed():
+def test_one_that_has_gone_is_waited_for_only_if_it_is_needed(caplog):
     grid = TownGrid(Node("a"), Node("b"), Node("c"))
     one = joined(grid, "n_clients=3", "quorum=2", "join_timeout=2")
     grid.nodes[10].online = False
     assert names(ask(one)) == ["b", "c"]
     assert one.roster.away == ["a"]
+    assert "waiting for" not in caplog.text
     grid.nodes[11].online = False
     with pytest.raises(FederationError, match=r"round 2: 1 of 3 .*\(quorum 2\): a: has gone; b: has gone"):
         ask(one, 2)
+    assert caplog.text.count("round 2: waiting for a, b to come back, for 2 s") == 1
 
     def back():
         grid.nodes[10] = Node("a", step=1, returning=True)
@@ -252,3 +254,85 @@ def test_a_resumed_run_waits_for_its_members_and_says_who_is_missing():
     ):
         lonely.rejoin()
     lonely.rejoin(patience=0.1)  # all rounds are done: nothing depends on them
+
+
+def test_in_a_new_run_nobody_has_answered_a_round_and_nobody_sends_nothing():
+    nothing = Node("c", dictionary=np.empty((6, 0)))
+    grid = TownGrid(Node("a"), Node("b"), nothing, Node("d", step=5))
+    one = joined(grid, "n_clients=4", "quorum=2", "join_timeout=0.3", "n_global=auto")
+    assert [member.name for member in one.members] == ["a", "b"]
+    assert reasons(nothing) == ["c sent no atoms"]
+    assert reasons(grid.nodes[13]) == ["this run knows no d"]
+
+
+def test_who_was_refused_may_mend_it_and_come_again_with_the_same_key():
+    grid = TownGrid(Node("a"), Node("b"), Node("c", dictionary=SHARED[:, :2]))
+    one = joined(grid, "n_clients=3", "quorum=2", "join_timeout=0.3", "round_timeout=1")
+    assert reasons(grid.nodes[12]) == ["c has 2 usable atoms, fewer than n_global = 3"]
+    again = grid.nodes[12] = Node("c", silent=True)  # it is at work on its first dictionary
+    again.session, one.roster.door._next_look = "2", 0.0
+    ask(one)
+    assert not reasons(again)
+    again.silent, again.session, one.roster.door._next_look = False, "3", 0.0
+    assert "c" in {*names(ask(one, 2)), *names(ask(one, 3))}
+
+
+def test_a_fault_of_the_process_before_does_not_count_against_the_one_in_its_place():
+    former = Node("a")
+    grid = TownGrid(former, Node("b"))
+    one = joined(grid, "n_clients=2")
+    former.silent = True  # it announced an answer and was killed before it had sent it
+    later = Node("a", step=1, returning=True)
+    later.session = "2"
+
+    def in_its_place():
+        grid.nodes[10] = later
+
+    def flower_gives_up():
+        question = next(m for m in former.got if m.metadata.message_type == UPDATE)
+        answer = Message(Error(ErrorCode.MESSAGE_UNAVAILABLE, "lost"), reply_to=question)
+        answer.metadata.__dict__["_message_id"] = "lost"
+        grid.answers[question.metadata.message_id] = answer
+
+    def it_is_done():
+        question = next(m for m in later.got if m.metadata.message_type == UPDATE)
+        answer = Message(later.answer(question), reply_to=question)
+        answer.metadata.__dict__["_message_id"] = "done"
+        grid.answers[question.metadata.message_id] = answer
+
+    def says_hello(message):
+        later.answer, later.silent = type(later).answer.__get__(later), True  # then it is at work
+        return later.answer(message)
+
+    later.answer = says_hello
+    grid.later = [lambda: None, in_its_place, flower_gives_up, it_is_done]
+    assert names(ask(one, 2)) == ["a", "b"]
+
+
+def test_a_new_process_that_gets_an_old_question_is_heard_before_it_is_left_out():
+    former = Node("a")
+    grid = TownGrid(former, Node("b"))
+    one = joined(grid, "n_clients=2")
+    former.silent = True  # it was killed; Flower keeps its message for whoever has its key
+    later = Node("a", silent=True)  # and lost its folder
+    later.session = "2"
+
+    def send(question, answer):
+        answer.metadata.__dict__["_message_id"] = f"answer to {question.metadata.message_id}"
+        grid.answers[question.metadata.message_id] = answer
+
+    def it_reads_the_old_question(ids, pull=grid.pull_messages):
+        grid.nodes[10], grid.pull_messages = later, pull
+        question = former.got[-1]
+        send(question, Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, "no state"), reply_to=question))
+        return pull(ids)
+
+    def it_has_a_first_dictionary():
+        later.silent = False
+        question = later.got[-1]
+        send(question, Message(later.answer(question), reply_to=question))
+
+    grid.pull_messages = it_reads_the_old_question
+    grid.later = [lambda: None, it_has_a_first_dictionary]
+    assert names(ask(one, 2)) == ["a", "b"]
+    assert unpack(later.got[-1].content).arrays["indices"].tolist() == [0, 1, 2]
