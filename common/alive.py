@@ -41,7 +41,7 @@ def check_sign(folder: Path) -> None:
     """
     try:
         age = time.time() - (folder / _FILE).stat().st_mtime
-    except OSError as error:
-        raise PerdlError(f"{folder}: no server or client gives signs of life here ({error.strerror})") from None
+    except OSError:
+        raise PerdlError(f"{folder}: no server or client is at work here") from None
     if age > FRESH:
         raise PerdlError(f"{folder}: the last sign of life is {age:.0f} s old; more than {FRESH:g} s is too much")

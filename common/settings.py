@@ -137,7 +137,7 @@ class EvaluationSettings(_Table):
 class Settings(LearningSettings):
     """Everything a run can be told."""
 
-    n_clients: int = Field(10, ge=1, description="N")
+    n_clients: int = Field(10, ge=1, description="N: the most clients that can take part")
     n_global: int | Literal["auto"] = Field(3, description="r^g, or auto: from the jump in path lengths")
     matching: Literal["auto", "chain", "star"] = Field(
         "auto",
@@ -150,8 +150,8 @@ class Settings(LearningSettings):
     dtype: Literal["float64", "float32"] = Field("float64", description="of data, dictionaries and messages")
     aggregation: AggregationName = Field("mean", description="see algorithms.md")
     trim: float = Field(0.3, ge=0, lt=0.5, description="share of clients that trimmed leaves out for each atom")
-    quorum: int | None = Field(None, ge=1, description="clients that must answer each round; default: all")
-    join_timeout: float = Field(120.0, gt=0, description="seconds to wait for n_clients to join")
+    quorum: int | None = Field(None, ge=1, description="clients without which nothing goes on; default: all")
+    join_timeout: float = Field(120.0, gt=0, description="seconds to wait for clients to join or come back")
     round_timeout: float = Field(600.0, gt=0, description="seconds to wait for a round's answers")
     output: str = Field("runs/latest", min_length=1, description="folder of the run's results")
     data: DataSettings = DataSettings()

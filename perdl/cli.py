@@ -86,6 +86,7 @@ def server(
     """Wait for real clients, run one federation with them, write its results, end."""
     from perdl.progress import progress
     from perdl.run import resumed_settings, serve, server_log
+    from perdl_server.checkpoint import load_checkpoint
 
     _check_trust(certs, insecure, "DIR made by `perdl certs DIR`")
     if resume is None:
@@ -93,6 +94,7 @@ def server(
     else:
         settings = resumed_settings(resume, override)
         results_go_to(resume)
+        _line(f"going on after round {load_checkpoint(resume).round}")
 
     def ready() -> None:
         _line(f"server on {address}, waiting for {settings.n_clients} clients")

@@ -123,6 +123,11 @@ def truth(identity: Identity, settings: Settings) -> ClientTruth | None:
 def _load(identity: Identity, settings: Settings) -> Floats:
     data, own = settings.data, identity.node_config
     if "data" in own:
+        if data.source == "synthetic":  # others would take part with made-up samples, and nobody would notice
+            raise DataError(
+                f"{identity.name} was started with --data, but the run is of synthetic samples: start the server with "
+                "the preset files, or -c data.source=files"
+            )
         return load_samples(
             str(own["data"]),
             samples_in=own.get("samples-in", "rows"),

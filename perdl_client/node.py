@@ -70,7 +70,7 @@ def run_node(
     authentication_keys : pair of elliptic curve keys, optional
         This client's identity where the server knows its clients; otherwise a key is made for the session.
     on_event : callable (str) -> None, optional
-        Told in words when the node waits, joins, loses its server, and is done.
+        Told in words when the node waits, joins, or loses its server.
     on_beat : callable () -> None, optional
         Called about every ten seconds, from one thread or another, also while the app computes or no server answers.
     memory : Path, optional
@@ -90,7 +90,6 @@ def run_node(
         while True:
             with link.joined(authentication_keys):
                 if _serve(link, app, node_config, contexts, poll, is_last):
-                    link.tell("done: the last message is answered")
                     return
             link.tell(f"{server} does not know this client any more; joining again")
             link.pause(1.0)

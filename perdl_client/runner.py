@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -56,6 +57,7 @@ def node_config(
         check_name(name)
     except ProtocolError as error:
         raise SettingsError(f"--name: {error}") from None
+    os.umask(0o077)  # states, model and log are this user's alone
     told: dict[str, Scalar] = {"name": name, "min-samples": min_samples, **learning_overrides(overrides)}
     place = (folder or Path("perdl-clients") / name).resolve()
     owner = place / "client.txt"
@@ -134,6 +136,8 @@ def run_client(
         )
     for failure in failures:
         raise failure
+    if not stop.is_set():
+        on_event(f"done: its model is in {folder}")
 
 
 def _failures(last: Message, reply: Message) -> Iterator[PerdlError]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.errors import PerdlError
+from common.errors import PerdlError, SettingsError
 from common.files import plain, write_npz
 
 Floats = NDArray[np.floating]
@@ -79,7 +79,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
 
     Raises
     ------
-    PerdlError
+    SettingsError, PerdlError
         If there is none, or another version of perdl wrote it.
     """
     for name in (NEWEST, BEFORE):
@@ -90,7 +90,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
                 raise
             except Exception as error:  # NumPy and zipfile raise many kinds
                 _log.warning("%s cannot be read (%s); the one before it is used", folder / name, type(error).__name__)
-    raise PerdlError(
+    raise SettingsError(
         f"{folder} holds no checkpoint that can be read: its run had not matched its clients yet, or this is not the "
         "folder of a `perdl server`; begin the run anew"
     )

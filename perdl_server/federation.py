@@ -34,6 +34,7 @@ class Federation:
         self.roster = roster
         self.settings = roster.settings
         self.exchange = roster.exchange
+        self._missing: list[str] = []
 
     @property
     def members(self) -> list[Member]:
@@ -65,11 +66,20 @@ class Federation:
 
         self.exchange.wait(look, s.join_timeout + s.round_timeout)
         if len(door.nodes) < self.roster.quorum:
+            why = f"; left out: {'; '.join(sorted(set(door.refused.values())))}" if door.refused else ""
             raise FederationError(
                 f"{len(door.nodes)} of {s.n_clients} clients joined within {s.join_timeout:g} s (quorum "
-                f"{self.roster.quorum}): start the others, or lower n_clients or quorum"
+                f"{self.roster.quorum}): start the others, or lower n_clients or quorum{why}"
             )
         self.roster.leave_out_misfits()
+        if len(self.members) < s.n_clients:
+            _log.warning(
+                "%d of %d clients came within %.0f s, quorum %d: going on without the others",
+                len(self.members),
+                s.n_clients,
+                time.monotonic() - began,
+                self.roster.quorum,
+            )
 
     def rejoin(self, patience: float | None = None) -> None:
         """Wait for the members of a resumed run to come back, for ``patience`` (default ``join_timeout``) seconds.
@@ -192,8 +202,9 @@ class Federation:
             late = "has gone" if member.gone else f"no answer within {timeout:g} s"
             self.roster.reasons[member.node] = faults.get(member.name, late)
             missing.append(f"{member.name}: {self.roster.reasons[member.node]}")
-        for text in missing:
+        for text in [text for text in missing if text not in self._missing]:
             _log.warning("%s: left out: %s", when, text)
+        self._missing = missing  # said once, until it is otherwise
         if len(accepted) < self.roster.quorum and patience is None:
             raise FederationError(
                 f"{when}: {len(accepted)} of {len(self.members)} clients answered (quorum {self.roster.quorum}): "

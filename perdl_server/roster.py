@@ -84,9 +84,8 @@ class Roster:
             return
         member = next((member for member in self.members if member.name == arrival.name), None)
         if member is not None and not arrival.returning and member.node in self.door.online - {arrival.node}:
-            text = f"two clients are called {arrival.name}: give each its own --name"
-            self.reasons |= {member.node: text, arrival.node: text}
-            raise FederationError(text)
+            self.door.turn_away(arrival.node, f"two clients are called {arrival.name}: give each its own --name")
+            return
         if member is None:
             member = self._seat(arrival)
         if member is not None:
@@ -138,7 +137,11 @@ class Roster:
     def _seat(self, arrival: Arrival) -> Member | None:
         """A place for a client that was not there before, if one is left."""
         if len(self.members) >= self.settings.n_clients:
-            self.door.turn_away(arrival.node, f"the run has its {self.settings.n_clients} clients already")
+            self.door.turn_away(
+                arrival.node,
+                f"{arrival.name} is one too many: the run has its {self.settings.n_clients} clients; a server with a "
+                "larger n_clients and a quorum lets in more",
+            )
             return None
         member = Member(arrival.name, arrival.facts, arrival.node)
         with about(client=arrival.name):

@@ -60,6 +60,8 @@ def final_metrics(clients: Mapping[str, Mapping[str, Any]], D: Floats | None, se
 def warnings(report: Mapping[str, Any], clients: Mapping[str, Mapping[str, Any]], settings: Settings) -> list[str]:
     """Return, in words for people, what makes a run's result doubtful though nothing failed."""
     found = []
+    if len(clients) == 1 and report["n_global"] and settings.n_clients > 1:
+        found.append("one client alone took part: nothing is known to be shared")
     edges = np.asarray(report["path_lengths"][: report["n_global"]]) / max(len(clients) - 1, 1)
     unrelated = np.asarray(report["unrelated_edges"])
     far = int(np.count_nonzero(edges > 0.8 * unrelated[: len(edges)])) if len(clients) > 1 else 0

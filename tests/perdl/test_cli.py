@@ -43,7 +43,7 @@ def test_simulate_runs_the_default_and_says_where_the_results_are(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "line"),
     [
-        (["simulate", "nowhere.toml"], 2, "there is no configuration nowhere.toml; presets are mnist, "),
+        (["simulate", "nowhere.toml"], 2, "there is no configuration nowhere.toml; presets are files, mnist, "),
         (["simulate", "-c", "n_globl=3"], 2, "n_globl = 3: unknown setting; did you mean n_global?"),
         (["simulate", "-c", "n_global=7"], 2, "n_global = 7: must be at most n_atoms = 6"),
         (["simulate", "-c", "rounds=many"], 2, "rounds = 'many': must be a whole number, at least 0"),

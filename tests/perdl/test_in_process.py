@@ -263,8 +263,8 @@ def test_clients_of_another_size_are_named(tmp_path):
 
 
 def test_two_clients_of_one_name_are_refused(tmp_path):
-    with pytest.raises(FederationError, match="two clients are called ada"):
-        federate(tmp_path, "n_clients=2", node_configs=[{"name": "ada"}, {"name": "ada"}])
+    with pytest.raises(FederationError, match=r"1 of 2 clients joined .* left out: two clients are called ada"):
+        federate(tmp_path, "n_clients=2", "join_timeout=0.3", node_configs=[{"name": "ada"}, {"name": "ada"}])
 
 
 def test_missing_data_files_are_said_before_anything_runs(tmp_path):

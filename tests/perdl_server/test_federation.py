@@ -208,7 +208,10 @@ def test_who_lost_its_folder_is_aligned_anew_once_its_former_process_is_gone():
 @pytest.mark.parametrize(
     ("node", "why"),
     [
-        (Node("c"), "the run has its 2 clients already"),
+        (
+            Node("c"),
+            "c is one too many: the run has its 2 clients; a server with a larger n_clients and a quorum lets in more",
+        ),
         (Node("c", step=3, returning=True), "this run knows no c"),
     ],
     ids=["one too many", "of another run"],
