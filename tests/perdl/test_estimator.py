@@ -231,10 +231,12 @@ def test_who_comes_later_is_aligned(model):
 
 
 def test_a_newcomer_gives_up_the_atoms_that_are_shared():
-    truth = generate(0, "dan", n_features=D, n_global=R_G, n_local=R_L, n_samples=120, sparsity=0.25)
+    truth = generate(0, "eve", n_features=D, n_global=R_G, n_local=R_L, n_samples=120, sparsity=0.25)
+    # Those are the last two of this client's start.
     learning = LearningSettings(n_atoms=R_G + R_L, local_restarts=0)
-    own = newcomer(truth.data, SHARED[:, ::-1], learning, 0, "dan", rounds=30, tolerance=1e-12)
-    assert dictionary_distance(own, truth.local_dictionary) < 1e-8
+    for rounds, error in ((0, 0.2), (30, 1e-8)):  # a wrong choice may come right in the rounds, not before them
+        own = newcomer(truth.data, SHARED, learning, 0, "eve", rounds=rounds, tolerance=1e-12)
+        assert dictionary_distance(own, truth.local_dictionary) < error
 
 
 def test_save_and_load(model, tmp_path):
