@@ -81,7 +81,9 @@ class LearningSettings(_Table):
 class DataSettings(_Table):
     """Where samples come from."""
 
-    source: Literal["synthetic", "mnist", "files", "video"] = Field("synthetic", description="in a simulation")
+    source: Literal["synthetic", "mnist", "files", "video", "memory"] = Field(
+        "synthetic", description="in a simulation; memory: arrays that perdl.PerDL was given"
+    )
     path: str | None = Field(
         None,
         description="mnist: folder of the IDX files; files: folder or glob, a file a client; "
@@ -262,10 +264,10 @@ def load_settings(path: str | Path | None = None, overrides: Sequence[str] = ())
         raise error if told or path is None else SettingsError(f"{path}: {error}") from None
 
 
-def override_settings(settings: Settings, overrides: Sequence[str]) -> Settings:
-    """Return settings with some ``key=value`` put over them."""
+def override_settings(settings: Settings, overrides: Sequence[str] | Mapping[str, Any]) -> Settings:
+    """Return settings with some ``key=value``, or values by dotted names, put over them."""
     values = settings.model_dump(exclude_unset=True)
-    for key, value in map(_parse_override, overrides):
+    for key, value in overrides.items() if isinstance(overrides, Mapping) else map(_parse_override, overrides):
         _set(values, key, value)
     return _validated(Settings, values, "")
 

@@ -1,3 +1,40 @@
 """perdl finds what many private datasets share and what each has alone."""
 
+from __future__ import annotations
+
+import importlib
+import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from perdl.api import RunResult as RunResult
+    from perdl.api import read_run as read_run
+    from perdl.api import simulate as simulate
+    from perdl.estimator import NotFittedError as NotFittedError
+    from perdl.estimator import PerDL as PerDL
+
 __version__ = "0.1.0"
+__all__ = ["NotFittedError", "PerDL", "RunResult", "__version__", "read_run", "simulate"]
+
+# Before Flower is imported: no telemetry, no look for updates.
+os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
+
+_HOMES = {
+    "NotFittedError": "perdl.estimator",
+    "PerDL": "perdl.estimator",
+    "RunResult": "perdl.api",
+    "read_run": "perdl.api",
+    "simulate": "perdl.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for: `import perdl` alone brings in neither Flower nor NumPy."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'perdl' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -8,10 +8,6 @@ import threading
 from pathlib import Path
 from typing import Annotated, cast
 
-# Before Flower is imported: no telemetry, no look for updates, no usage statistics.
-os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
-os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
-
 import typer
 from rich.markup import escape
 from rich.table import Table

@@ -82,14 +82,33 @@ def prepare(config: str, override: list[str], output: Path | None, seed: int | N
     SettingsError
         If a setting is wrong, or the folder holds a run.
     """
+    path = find_config(config)
+    changes = [*override, *([f"seed={seed}"] if seed is not None else [])]
+    return claim_folder(load_settings(path, changes), path.stem, output, overwrite)
+
+
+def claim_folder(settings: Settings, name: str, output: Path | None, overwrite: bool) -> Settings:
+    """Return the settings with the folder of the results, which is then free for them.
+
+    Parameters
+    ----------
+    settings : Settings
+    name : str
+        Of the configuration; begins the folder's name where nobody named it.
+    output : Path, optional
+    overwrite : bool
+        Whether a former run in the folder may go.
+
+    Raises
+    ------
+    SettingsError
+        If the folder holds a run.
+    """
     from common.locks import locked
     from perdl_server.checkpoint import BEFORE, NEWEST
 
-    path = find_config(config)
-    changes = [*override, *([f"seed={seed}"] if seed is not None else [])]
-    settings = load_settings(path, changes)
     if output is None and "output" not in settings.model_fields_set:
-        output = Path("runs") / f"{path.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+        output = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     if output is not None:
         settings = changed(settings, output=str(output))
     folder = Path(settings.output)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from perdl_client.data import SIMULATION
 
 SERVER_NODE = 1
 _FIRST_CLIENT = 1000
+_ONE_RUN = threading.Lock()
 
 
 class InProcessGrid(Grid):
@@ -37,6 +39,8 @@ class InProcessGrid(Grid):
         Gets every message that is sent, questions and answers.
     workers : int
         Clients that compute at the same time. Numbers do not depend on it.
+    states : sequence of RecordDict, optional
+        What each client keeps of a run that is resumed.
     """
 
     def __init__(
@@ -45,20 +49,27 @@ class InProcessGrid(Grid):
         node_configs: Sequence[dict[str, Any]],
         record: Callable[[Message], object] | None = None,
         workers: int = 1,
+        states: Sequence[RecordDict] | None = None,
     ) -> None:
         self._app = client_app
         self._record = record or (lambda message: None)
         self._answers: dict[str, Message] = {}
         self._pool = ThreadPoolExecutor(workers) if workers > 1 else None
         self.run_id = secrets.randbits(62)
+        kept = states or [RecordDict() for _ in node_configs]
         self._contexts = {
             _FIRST_CLIENT + i: Context(
-                run_id=self.run_id, node_id=_FIRST_CLIENT + i, node_config=config, state=RecordDict(), run_config={}
+                run_id=self.run_id, node_id=_FIRST_CLIENT + i, node_config=config, state=state, run_config={}
             )
-            for i, config in enumerate(node_configs)
+            for i, (config, state) in enumerate(zip(node_configs, kept, strict=True))
         }
         # Flower's Message reads who is sending from here.
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = self.run_id, SERVER_NODE, 1
+
+    @property
+    def states(self) -> list[RecordDict]:
+        """What each client keeps."""
+        return [context.state for context in self._contexts.values()]
 
     def get_node_ids(self) -> Iterable[int]:
         """Return the clients' node ids."""
@@ -118,7 +129,8 @@ def run_in_process(
     record: Callable[[Message], object] | None = None,
     workers: int | None = None,
     node_configs: Sequence[dict[str, Any]] | None = None,
-) -> None:
+    states: Sequence[RecordDict] | None = None,
+) -> list[RecordDict]:
     """Run a federation in this process.
 
     Parameters
@@ -131,15 +143,27 @@ def run_in_process(
         Clients at the same time; default one per core.
     node_configs : sequence of dict, optional
         Default: ``n_clients`` clients, numbered.
+    states : sequence of RecordDict, optional
+        What each client keeps of a run that is resumed.
+
+    Returns
+    -------
+    list of RecordDict
+        What each client keeps in the end.
+
+    Notes
+    -----
+    Flower keeps who is sending in a global, so runs of several threads take turns.
     """
     n = settings.n_clients
     configs = node_configs or [{"partition-id": i, "num-partitions": n} for i in range(n)]
-    with simulation(), one_blas_thread():
-        grid = InProcessGrid(client_app, configs, record, min(workers or os.cpu_count() or 1, n))
+    with _ONE_RUN, simulation(), one_blas_thread():
+        grid = InProcessGrid(client_app, configs, record, min(workers or os.cpu_count() or 1, n), states)
         context = Context(
             run_id=grid.run_id, node_id=SERVER_NODE, node_config={}, state=RecordDict(), run_config=settings.flat()
         )
         server_app(grid, context)
+        return grid.states
 
 
 @contextmanager

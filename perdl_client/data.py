@@ -28,6 +28,10 @@ SIMULATION = "PERDL_SIMULATION"
 """Environment variable that a simulation sets: server and clients are one user on one machine, so paths that the
 settings name may be read and written by clients. A deployed client takes no path from the server."""
 
+NO_ARRAYS = 'data.source = "memory" is for arrays that perdl.PerDL is given; for files set data.source = "files"'
+SAMPLES = "samples"
+"""Of a node's configuration: its samples (d, n), where the engine runs in the process that holds them."""
+
 
 @dataclass(frozen=True)
 class Identity:
@@ -122,6 +126,9 @@ def truth(identity: Identity, settings: Settings) -> ClientTruth | None:
 
 def _load(identity: Identity, settings: Settings) -> Floats:
     data, own = settings.data, identity.node_config
+    if SAMPLES in own:
+        samples: Floats = own[SAMPLES]
+        return samples
     if "data" in own:
         if data.source == "synthetic":  # others would take part with made-up samples, and nobody would notice
             raise DataError(
@@ -141,6 +148,8 @@ def _load(identity: Identity, settings: Settings) -> Floats:
             f"{identity.name} was given no data: start it with --data FILE "
             "(a client reads no path that the server names)"
         )
+    if data.source == "memory":
+        raise DataError(NO_ARRAYS)
     if data.source == "mnist":
         pixels, labels = load_mnist(data.path, "train")
         chosen = label_partition(
@@ -219,6 +228,8 @@ def check_data(settings: Settings) -> None:
     DataError
         If a file cannot be used, or its samples have other features than the first file's.
     """
+    if settings.data.source == "memory":
+        raise DataError(NO_ARRAYS)
     if settings.data.source == "mnist":
         for split in ("train", "test"):
             load_mnist(settings.data.path, split)
@@ -237,10 +248,20 @@ def check_data(settings: Settings) -> None:
             path, samples_in=settings.data.samples_in, variable=settings.data.variable, n_features=n_features
         )
         n_features = Y.shape[0]
-        name = f"client-{i + 1}"
-        check_fit(settings.for_client(name), n_features, name)
-        if isinstance(settings.n_global, int) and settings.n_global > n_features:
-            raise SettingsError(f"n_global = {settings.n_global}: must be at most the {n_features} features")
+        check_features(settings, f"client-{i + 1}", n_features)
+
+
+def check_features(settings: Settings, name: str, n_features: int) -> None:
+    """Hold the settings to the number of features of one client's data.
+
+    Raises
+    ------
+    SettingsError
+        If they do not fit.
+    """
+    check_fit(settings.for_client(name), n_features, name)
+    if isinstance(settings.n_global, int) and settings.n_global > n_features:
+        raise SettingsError(f"n_global = {settings.n_global}: must be at most the {n_features} features")
 
 
 def _is_simulation() -> bool:

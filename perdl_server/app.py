@@ -15,6 +15,7 @@ from flwr.supercore.inflatable.inflatable_utils import pull_objects
 from common.logs import start_log
 from common.settings import Settings, settings_from_flat
 from common.threads import one_blas_thread
+from perdl_server.checkpoint import Checkpoint
 from perdl_server.results import SERVED, RunFolder
 from perdl_server.strategy import PerMA
 
@@ -51,8 +52,19 @@ def _end_with_parent(parent: int) -> None:
     os._exit(1)
 
 
-def run(settings: Settings, grid: Grid) -> None:
-    """Run PerMA over a grid, with results in ``settings.output``."""
-    folder = RunFolder(Path(settings.output))
+def resuming(checkpoint: Checkpoint) -> ServerApp:
+    """Return a ServerApp that goes on from a checkpoint, for who keeps it elsewhere than in the run's folder."""
+    resumed = ServerApp()
+
+    @resumed.main()
+    def main(grid: Grid, context: Context) -> None:
+        run(settings_from_flat(context.run_config), grid, checkpoint)
+
+    return resumed
+
+
+def run(settings: Settings, grid: Grid, checkpoint: Checkpoint | None = None) -> None:
+    """Run PerMA over a grid, with results in ``settings.output``; from a checkpoint on, if there is one."""
+    folder = RunFolder(Path(settings.output), checkpoint)
     with one_blas_thread():
         PerMA(settings, folder).start(grid)

@@ -35,6 +35,8 @@ class RunFolder:
     ----------
     path : Path
         Made if it is not there; what a former run left in these files is removed, unless that run is resumed.
+    checkpoint : Checkpoint, optional
+        Where a run that is resumed goes on; a run that ``perdl server --resume`` resumes has it in ``path``.
 
     Raises
     ------
@@ -52,12 +54,12 @@ class RunFolder:
     does not end a run: rows wait in memory, and the next round writes them.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, checkpoint: Checkpoint | None = None) -> None:
         self.path = path
         self._saved_at = 0.0
         self._waiting: dict[str, bytes] = {"metrics.jsonl": b"", "rounds.jsonl": b""}
         self._served = os.environ.get(SERVED, "")
-        self.checkpoint: Checkpoint | None = None
+        self.checkpoint = checkpoint
         try:
             path.mkdir(parents=True, exist_ok=True)
             if self._served == RESUMED:

@@ -55,7 +55,7 @@ def message(*overrides, path=None):
         ("learner=sgd", "learner = 'sgd': must be 'orthogonal', 'gradient' or 'projected'"),
         ("coder=topk", "coder = 'topk': must be 'hard-threshold', 'top-k' or 'omp'"),
         ("dtype=float16", "dtype = 'float16': must be 'float64' or 'float32'"),
-        ("data.source=mnis", "data.source = 'mnis': must be 'synthetic', 'mnist', 'files' or 'video'"),
+        ("data.source=mnis", "data.source = 'mnis': must be 'synthetic', 'mnist', 'files', 'video' or 'memory'"),
         ("data.samples_in=cols", "data.samples_in = 'cols': must be 'rows' or 'columns'"),
         ("data.majority=2", "data.majority = 2: must be a number, at least 0, at most 1"),
         ("data.path=3", "data.path = 3: must be text"),

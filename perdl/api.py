@@ -1,0 +1,137 @@
+"""Runs for people who write Python: `perdl.simulate`, and what a run's folder holds as arrays."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.settings import load_settings, override_settings
+
+if TYPE_CHECKING:
+    from perdl.run import Engine
+
+Floats = NDArray[np.floating]
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run left in its folder.
+
+    Attributes
+    ----------
+    folder : Path
+    summary : dict
+        ``summary.json``.
+    global_dictionary : (d, r_g) array
+        Columns are atoms, as in the files.
+    consensus : (r_g,) array
+    local_dictionaries : dict of str to (d, r_l) array
+        By client; empty for a server's folder, whose clients keep their own.
+    history : list of dict
+        One row a round.
+    """
+
+    folder: Path
+    summary: dict[str, Any]
+    global_dictionary: Floats
+    consensus: Floats
+    local_dictionaries: dict[str, Floats]
+    history: list[dict[str, Any]]
+
+    def __repr__(self) -> str:
+        s = self.summary
+        return (
+            f"RunResult({str(self.folder)!r}: {len(s['clients'])} clients, {s['n_global']} global atoms, "
+            f"{s['rounds']} rounds, {s['stop_reason']})"
+        )
+
+
+def read_run(folder: str | Path) -> RunResult:
+    """Read a run's folder.
+
+    Parameters
+    ----------
+    folder : path
+        Of `perdl simulate`, `perdl server` or :func:`simulate`.
+
+    Raises
+    ------
+    PerdlError
+        If there is no run that ended.
+    """
+    from common.protocol import natural_key
+    from perdl.run import read_summary
+
+    folder = Path(folder)
+    summary = read_summary(folder)
+    with np.load(folder / "global_dictionary.npz", allow_pickle=False) as file:
+        D, consensus = file["dictionary"], file["consensus"]
+    local = {}
+    for path in sorted(folder.glob("clients/*/dictionary.npz"), key=lambda path: natural_key(path.parent.name)):
+        with np.load(path, allow_pickle=False) as file:
+            local[path.parent.name] = file["local"]
+    rows = (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
+    return RunResult(folder, summary, D, consensus, local, [json.loads(row) for row in rows])
+
+
+def simulate(
+    config: str | Path = "synthetic",
+    settings: Mapping[str, Any] | None = None,
+    *,
+    output: str | Path | None = None,
+    overwrite: bool = False,
+    engine: Engine = "in-process",
+) -> RunResult:
+    """Simulate all clients on this machine, as `perdl simulate` does, into the same folder.
+
+    Parameters
+    ----------
+    config : str or Path
+        A TOML file or a preset.
+    settings : mapping, optional
+        Put over it, by the names that ``-c`` takes: ``{"n_global": "auto", "data.path": "samples/*.csv"}``.
+    output : path, optional
+        Folder of the results; default ``runs/NAME-DATE``.
+    overwrite : bool
+        Whether a former run in the folder may go.
+    engine : {"in-process", "ray"}
+
+    Returns
+    -------
+    RunResult
+
+    Raises
+    ------
+    PerdlError
+        One line that says what is wrong and the cure.
+
+    Warns
+    -----
+    UserWarning
+        For each thing that makes the result doubtful.
+    """
+    from perdl import run
+    from perdl.command import claim_folder, find_config
+    from perdl.figures import draw_figures
+
+    path = find_config(str(config))
+    chosen = override_settings(load_settings(path), settings or {})
+    chosen = run.count_clients(claim_folder(chosen, path.stem, Path(output) if output else None, overwrite))
+    run.simulate(chosen, engine)
+    draw_figures(Path(chosen.output))
+    result = read_run(chosen.output)
+    warn_of_doubts(result.summary, 2)
+    return result
+
+
+def warn_of_doubts(summary: Mapping[str, Any], stacklevel: int) -> None:
+    """Say what makes a run's result doubtful as Python says it; 1 is the place that calls this."""
+    for text in summary.get("warnings", ()):
+        warnings.warn(text, UserWarning, stacklevel=stacklevel + 1)

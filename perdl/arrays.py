@@ -1,0 +1,129 @@
+"""From what people hold in a notebook to samples in rows: lists and dicts of arrays, data frames, memory maps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.errors import DataError
+
+Floats = NDArray[np.floating]
+
+
+class InputError(DataError, ValueError):
+    """Arrays that cannot be used; a ``ValueError``, as scikit-learn's estimators raise."""
+
+
+def by_name(datasets: Any) -> dict[str, Any]:
+    """Return data sets by client: those of a list are ``client-1``, ``client-2``, ... as in a simulation.
+
+    Raises
+    ------
+    InputError
+        If they are no list or dict of data sets, or a name cannot be a client's.
+    """
+    if isinstance(datasets, Mapping):
+        from common.protocol import ProtocolError, check_name  # with Flower, which is slow to import
+
+        for name in datasets:
+            try:
+                check_name(name if isinstance(name, str) else "")
+            except ProtocolError as error:
+                text = str(error) if isinstance(name, str) else f"{name!r} cannot be a client's name: use text"
+                raise InputError(text) from None
+        named = dict(datasets)
+    elif isinstance(datasets, Sequence) and not isinstance(datasets, (str, bytes)):
+        named = {f"client-{i + 1}": X for i, X in enumerate(datasets)}
+    else:
+        shape = getattr(datasets, "shape", None)
+        what = f"one array of shape {tuple(shape)}" if shape is not None else f"a {type(datasets).__name__}"
+        raise InputError(f"fit takes a list or dict of data sets, one for each client, not {what}: give [X1, X2, ...]")
+    if not named:
+        raise InputError("there are no data sets: give a list or dict with at least one")
+    return named
+
+
+def checked_rows(
+    X: Any, who: str, n_features: int | None = None, expected: NDArray[np.object_] | None = None
+) -> Floats:
+    """Return samples as :func:`rows_of` does, after holding a data frame's columns to the ``expected`` names."""
+    check_names(X, who, expected)
+    return rows_of(X, who, n_features)
+
+
+def rows_of(X: Any, who: str, n_features: int | None = None) -> Floats:
+    """Return one client's samples as an array of floats; float32 and memory maps stay what they are.
+
+    Parameters
+    ----------
+    X : (n, d) array-like
+    who : str
+        What errors call it.
+    n_features : int, optional
+        d if it is known.
+
+    Returns
+    -------
+    (n, d) array, C-contiguous, so that the same numbers give the same bits
+
+    Raises
+    ------
+    InputError
+        One line: whose data, what is wrong, the cure.
+    """
+    if hasattr(X, "toarray"):
+        raise InputError(f"{who}: sparse matrices are not taken; give X.toarray()")
+    try:
+        A = np.asanyarray(X)
+        narrow = A.dtype.kind == "f" and A.dtype.itemsize == 4
+        if A.dtype.kind == "c":
+            raise TypeError
+        A = np.ascontiguousarray(A, dtype=np.float32 if narrow else np.float64) if A.ndim == 2 else A
+    except (TypeError, ValueError):
+        raise InputError(f"{who}: not all values are real numbers; leave out or encode the other columns") from None
+    if A.ndim != 2:
+        raise InputError(f"{who}: expected a 2-D array, samples in rows, got {A.ndim}-D of shape {A.shape}")
+    if A.size == 0:
+        raise InputError(f"{who}: no data: {A.shape[0]} samples of {A.shape[1]} features")
+    if n_features is not None and A.shape[1] != n_features:
+        raise InputError(
+            f"{who}: {A.shape[1]} features, but {n_features} are expected: the same features in the same order"
+        )
+    bad = ~np.isfinite(A)
+    if bad.any():
+        row, column = divmod(int(bad.argmax()), A.shape[1])
+        n_bad = int(np.count_nonzero(bad))
+        raise InputError(
+            f"{who}: {n_bad} NaN or infinite of {A.size} numbers, the first in row {row}, column {column}; drop or "
+            "fill them"
+        )
+    return np.asarray(A)
+
+
+def feature_names(X: Any) -> NDArray[np.object_] | None:
+    """Return the names of a data frame's columns; None if it is none, or not all are text."""
+    columns = getattr(X, "columns", None)
+    names = [] if columns is None else list(columns)
+    return np.array(names, dtype=object) if names and all(isinstance(name, str) for name in names) else None
+
+
+def check_names(X: Any, who: str, expected: NDArray[np.object_] | None) -> None:
+    """Hold a data frame's columns to those of the others; arrays have none.
+
+    Raises
+    ------
+    InputError
+        Names the first column that differs.
+    """
+    found = feature_names(X)
+    if found is None or expected is None or np.array_equal(found, expected):
+        return
+    if len(found) != len(expected):
+        raise InputError(f"{who}: {len(found)} columns, but {len(expected)} are expected: {list(expected)[:5]}")
+    i = next(i for i, (a, b) in enumerate(zip(found, expected, strict=True)) if a != b)
+    raise InputError(
+        f"{who}: column {i} is {found[i]!r}, but {expected[i]!r} is expected: the same columns in the same order"
+    )

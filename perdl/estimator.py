@@ -1,0 +1,316 @@
+"""`perdl.PerDL`: a federation over arrays, with scikit-learn's conventions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perdl.arrays import InputError, by_name, checked_rows, feature_names
+from perdl.parameters import NotFittedError as NotFittedError
+from perdl.parameters import Parameters, not_fitted
+
+if TYPE_CHECKING:
+    from perdl.fitted import Fitted
+    from perdl.models import ClientModel
+
+Floats = NDArray[np.floating]
+
+
+class PerDL(Parameters):
+    """Learn what many data sets share, and what each has alone.
+
+    Parameters
+    ----------
+    n_global : int or "auto"
+        r^g, the number of shared atoms.
+    n_atoms : int, optional
+        r_i, atoms in all; default as many as features.
+    center : bool
+        Take each client's own mean off each feature, ``data.center``.
+    clients : dict, optional
+        By client's name: settings of learning that differ.
+    output : path, optional
+        Folder of the run's results, as of `perdl simulate`; what is there is replaced. Default a temporary one.
+    others
+        As in docs/settings.md, with the same defaults.
+
+    Attributes
+    ----------
+    global_components_ : (r^g, d) array
+    local_components_ : dict of str to (r^l, d) array
+        By client.
+    client_names_ : list of str
+        As they were given; data sets of a list are ``client-1``, ``client-2``, ...
+    path_lengths_ : array
+        How far the matched atoms lay apart before the first round; a jump tells where shared atoms end.
+    consensus_ : (r^g,) array
+        1 where all clients' versions of an atom agree.
+    n_rounds_ : int
+    stop_reason_ : str
+    history_ : list of dict
+        One row a round.
+    summary_ : dict
+        The run's ``summary.json``.
+    n_features_in_ : int
+    feature_names_in_ : array of str
+        Where data frames were given.
+
+    Notes
+    -----
+    Samples are in rows. ``client`` in the methods is a client's name, or its place among ``client_names_``.
+
+    Examples
+    --------
+    >>> model = PerDL(n_global=2).fit({"ada": X_ada, "bob": X_bob})  # doctest: +SKIP
+    >>> shared, own = model.split(X_ada, "ada")  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        n_global: int | str = 3,
+        n_atoms: int | None = None,
+        *,
+        aggregation: str = "mean",
+        matching: str = "auto",
+        rounds: int = 50,
+        tolerance: float = 1e-12,
+        learner: str = "orthogonal",
+        step_size: float = 0.5,
+        coder: str = "hard-threshold",
+        threshold: float = 0.15,
+        threshold_unit: str = "data",
+        n_nonzero: int = 5,
+        start: str = "warm-up",
+        warmup_steps: int = 20,
+        warmup_threshold: float = 0.8,
+        n_restarts: int = 10,
+        local_restarts: int = 10,
+        min_usage: float = 1e-4,
+        min_samples: int = 2,
+        refine_steps: int = 0,
+        trim: float = 0.3,
+        center: bool = False,
+        clients: Mapping[str, Mapping[str, Any]] | None = None,
+        dtype: str = "float64",
+        seed: int = 0,
+        output: str | Path | None = None,
+    ) -> None:
+        self.n_global = n_global
+        self.n_atoms = n_atoms
+        self.aggregation = aggregation
+        self.matching = matching
+        self.rounds = rounds
+        self.tolerance = tolerance
+        self.learner = learner
+        self.step_size = step_size
+        self.coder = coder
+        self.threshold = threshold
+        self.threshold_unit = threshold_unit
+        self.n_nonzero = n_nonzero
+        self.start = start
+        self.warmup_steps = warmup_steps
+        self.warmup_threshold = warmup_threshold
+        self.n_restarts = n_restarts
+        self.local_restarts = local_restarts
+        self.min_usage = min_usage
+        self.min_samples = min_samples
+        self.refine_steps = refine_steps
+        self.trim = trim
+        self.center = center
+        self.clients = clients
+        self.dtype = dtype
+        self.seed = seed
+        self.output = output
+
+    def fit(self, datasets: Any, y: Any = None) -> Self:
+        """Learn from a list or dict of data sets, one for each client.
+
+        Parameters
+        ----------
+        datasets : list, or dict of str to (n_i, d) array
+            Arrays, data frames or memory maps with the same features in the same order. A client's name seeds its
+            random stream and sorts it, so a list gives the numbers of `perdl simulate` over the same files.
+        y
+            Not used.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        PerdlError
+            One line that says what is wrong and the cure; a ValueError too where the arrays are.
+
+        Warns
+        -----
+        UserWarning
+            For each thing that makes the result doubtful.
+        """
+        return self._learn(datasets, None)
+
+    def partial_fit(self, datasets: Any, y: Any = None, *, rounds: int | None = None) -> Self:
+        """Take more rounds from the present state; the first call is a `fit`.
+
+        Parameters
+        ----------
+        datasets : list or dict
+            Of the same clients; their data may be new. Clients that were not there before are aligned to the present
+            D^g and take part from here on.
+        y
+            Not used.
+        rounds : int, optional
+            How many at most; default the parameter ``rounds``.
+
+        Returns
+        -------
+        self
+        """
+        return self._learn(datasets, getattr(self, "_fitted", None), rounds)
+
+    def add_client(self, X: Any, name: str | None = None) -> Self:
+        """Learn the local atoms of one more client, with the shared atoms as they are.
+
+        Parameters
+        ----------
+        X : (n, d) array-like
+        name : str, optional
+            Default ``client-N``, N being its place.
+
+        Returns
+        -------
+        self
+        """
+        fitted = self._known()
+        name = f"client-{len(fitted.local_dictionaries) + 1}" if name is None else name
+        by_name({name: X})
+        if name in fitted.local_dictionaries:
+            raise InputError(f"there is a client {name} already; use partial_fit to learn more from it")
+        from perdl_client.data import check_features
+
+        rows = checked_rows(X, name, self.n_features_in_, self._features())
+        check_features(fitted.settings, name, self.n_features_in_)
+        return self._keep(fitted.joined_by(name, rows), self._features())
+
+    def _learn(self, datasets: Any, former: Fitted | None, rounds: int | None = None) -> Self:
+        from perdl.api import warn_of_doubts
+        from perdl.fitted import federate, settings_of
+        from perdl_client.data import check_features
+
+        named = by_name(datasets)
+        told = self.get_params() if rounds is None else {**self.get_params(), "rounds": rounds}
+        settings = settings_of(told, list(named), former)
+        frames = [names for X in named.values() if (names := feature_names(X)) is not None]
+        features = self._features() if former is not None else frames[0] if frames else None
+        d = len(former.global_dictionary) if former is not None else None
+        samples: dict[str, Floats] = {}
+        for name, X in named.items():
+            samples[name] = checked_rows(X, name, d, features)
+            d = samples[name].shape[1]
+            check_features(settings, name, d)
+        self._keep(federate(samples, settings, former), features)
+        warn_of_doubts(self.summary_, 3)
+        return self
+
+    def _keep(self, fitted: Fitted, features: NDArray[np.object_] | None) -> Self:
+        self._fitted = fitted
+        self.global_components_ = fitted.global_dictionary.T
+        self.local_components_ = {name: D.T for name, D in fitted.local_dictionaries.items()}
+        self.client_names_ = list(fitted.local_dictionaries)
+        self.path_lengths_ = np.array(fitted.summary["path_lengths"])
+        self.consensus_ = fitted.consensus
+        self.n_rounds_ = int(fitted.summary["rounds"])
+        self.stop_reason_ = str(fitted.summary["stop_reason"])
+        self.history_ = fitted.history
+        self.summary_ = fitted.summary
+        self.n_features_in_ = len(fitted.global_dictionary)
+        if features is not None:
+            self.feature_names_in_ = features
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        return self
+
+    def transform(self, X: Any, client: str | int) -> Floats:
+        """Return codes (n, r_i) of samples in a client's dictionary, the r^g global atoms first."""
+        model, rows = self._model(X, client)
+        return model.encode(rows)
+
+    def inverse_transform(self, codes: Any, client: str | int) -> Floats:
+        """Return the samples (n, d) that codes (n, r_i) stand for."""
+        name = self._name(client)
+        model = self._known().model(name)
+        n_atoms = model.dictionary.shape[1]
+        return model.decode(checked_rows(codes, f"codes of {name}", n_atoms).astype(model.mean.dtype, copy=False))
+
+    def split(self, X: Any, client: str | int) -> tuple[Floats, Floats]:
+        """Return what samples share with all clients and what is the client's own, each (n, d).
+
+        Their sum is ``inverse_transform(transform(X))``; with ``center`` the client's mean is its own.
+        """
+        model, rows = self._model(X, client)
+        return model.split(rows)
+
+    def reconstruct(self, X: Any, client: str | int, k: int) -> Floats:
+        """Return samples (n, d) written with at most ``k`` atoms each (orthogonal matching pursuit)."""
+        if k < 0:
+            raise InputError(f"k = {k}: must be 0 or more")
+        model, rows = self._model(X, client)
+        return model.reconstruct(rows, k)
+
+    def anomaly_score(self, X: Any, client: str | int) -> Floats:
+        """Return the energy (n,) that is left of each sample without its shared part."""
+        model, rows = self._model(X, client)
+        return model.unshared_energy(rows)
+
+    def score(self, X: Any, client: str | int) -> float:
+        """Return the share of the samples' energy that their codes explain: 1 - ||Y - DX||^2 / ||Y||^2."""
+        model, rows = self._model(X, client)
+        return model.explained(rows)
+
+    def save(self, path: str | Path) -> None:
+        """Write parameters and all that was learnt to one ``.npz`` file, without pickling.
+
+        It holds every client's local atoms, no samples and no codes.
+        """
+        from common.files import plain
+        from perdl.fitted import save_fitted
+
+        fitted, features = self._known(), self._features()
+        params = {name: str(v) if isinstance(v, Path) else v for name, v in self.get_params().items()}
+        names = None if features is None else list(features)
+        save_fitted(Path(path), {"params": plain(params), "features": names}, fitted)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read what `save` wrote."""
+        from perdl.fitted import load_fitted
+
+        head, fitted = load_fitted(Path(path))
+        names = head["features"]
+        return cls(**head["params"])._keep(fitted, None if names is None else np.array(names, dtype=object))
+
+    def _known(self) -> Fitted:
+        if not hasattr(self, "_fitted"):
+            raise not_fitted("this PerDL is not fitted yet: call fit with your data sets first")
+        return self._fitted
+
+    def _features(self) -> NDArray[np.object_] | None:
+        return getattr(self, "feature_names_in_", None)
+
+    def _name(self, client: str | int) -> str:
+        names = list(self._known().local_dictionaries)
+        if isinstance(client, str) and client in names:
+            return client
+        if isinstance(client, (int, np.integer)) and 0 <= client < len(names):
+            return names[client]
+        raise InputError(f"there is no client {client!r}; give one of {', '.join(names)}, or 0 to {len(names) - 1}")
+
+    def _model(self, X: Any, client: str | int) -> tuple[ClientModel, Floats]:
+        name = self._name(client)
+        model = self._known().model(name)
+        rows = checked_rows(X, f"samples for {name}", self.n_features_in_, self._features())
+        return model, rows.astype(model.mean.dtype, copy=False)

@@ -1,0 +1,278 @@
+"""Federations over arrays in this process: the run, what is known after it, and a file that holds that."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.errors import PerdlError, SettingsError
+from common.files import plain, write_npz
+from common.settings import Settings, changed, settings_from_values
+from perdl.arrays import InputError
+from perdl.models import ClientModel, newcomer
+from perdl_client.start import rms
+
+if TYPE_CHECKING:
+    from flwr.app import RecordDict
+
+    from perdl_server.checkpoint import Checkpoint
+
+Floats = NDArray[np.floating]
+State = dict[str, Any]
+
+VERSION = 1
+"""Of the file."""
+
+_MAY_CHANGE = ("rounds", "tolerance", "output", "n_clients")
+"""Of a run that goes on, as in `perdl server --resume`."""
+
+_NOT_OF_THE_REPORT = ("clients", "final", "stop_reason", "bytes", "seconds")
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What is known after a federation.
+
+    Attributes
+    ----------
+    summary : dict
+        The run's ``summary.json``.
+    history : list of dict
+        One row a round.
+    global_dictionary : (d, r_g) array
+    consensus : (r_g,) array
+    local_dictionaries : dict of str to (d, r_l) array
+        By client, in the order in which they were given.
+    means : dict of str to (d,) array
+        Taken off samples; zero without ``data.center``.
+    scales : dict of str to float
+        Root mean square of each client's data, for thresholds in its units.
+    states : dict of str to dict
+        Scalars and arrays with which a client that took part can go on.
+    """
+
+    summary: dict[str, Any]
+    history: list[dict[str, Any]]
+    global_dictionary: Floats
+    consensus: Floats
+    local_dictionaries: dict[str, Floats]
+    means: dict[str, Floats]
+    scales: dict[str, float]
+    states: dict[str, State]
+
+    @property
+    def settings(self) -> Settings:
+        """The run's settings."""
+        return settings_from_values(self.summary["settings"])
+
+    def model(self, name: str) -> ClientModel:
+        """Return one client's model."""
+        coder = self.settings.for_client(name).make_coder(self.scales[name])
+        return ClientModel(self.global_dictionary, self.local_dictionaries[name], self.means[name], coder)
+
+    def joined_by(self, name: str, rows: Floats) -> Fitted:
+        """Return the same with one more client, aligned to D^g as it is."""
+        s = self.settings
+        mean, scale, Y = _centred(rows, s)
+        D_l = newcomer(
+            Y, self.global_dictionary, s.for_client(name), s.seed, name, rounds=s.rounds, tolerance=s.tolerance
+        )
+        return replace(
+            self,
+            local_dictionaries={**self.local_dictionaries, name: D_l},
+            means={**self.means, name: mean},
+            scales={**self.scales, name: scale},
+        )
+
+
+def settings_of(params: Mapping[str, Any], names: Sequence[str], former: Fitted | None) -> Settings:
+    """Return the settings of a run over arrays.
+
+    Parameters
+    ----------
+    params : mapping
+        Of the estimator: settings by name, NumPy's numbers as well as Python's; ``center`` is ``data.center``.
+    names : sequence of str
+        The clients.
+    former : Fitted, optional
+        The run that goes on, to whose rounds ``rounds`` are added.
+
+    Raises
+    ------
+    SettingsError, InputError
+        If a setting is wrong, or another than the run began with, or a client is not there.
+    """
+    given = {key: value for key, value in params.items() if value is not None and key != "center"}
+    if "output" in given:
+        given["output"] = str(given["output"])
+    data = {"source": "memory", "center": params["center"]}
+    settings = settings_from_values(plain({**given, "n_clients": len(names), "data": data}))
+    if unknown := sorted(set(settings.clients) - set(names)):
+        raise SettingsError(f"clients: there is no data set {unknown[0]}; there are {', '.join(names)}")
+    if former is None:
+        return settings
+    if missing := [name for name in former.states if name not in names]:
+        raise InputError(f"partial_fit needs the data of all clients of the run; {missing[0]} is missing")
+    before = former.summary["settings"]
+    for key, value in settings.model_dump(exclude_none=True).items():
+        if key not in _MAY_CHANGE and value != before.get(key):
+            raise SettingsError(
+                f"{key} = {value!r}, but was {before.get(key)!r} when the run began: partial_fit may change rounds, "
+                "tolerance and output only; call fit for a new run"
+            )
+    return changed(settings, rounds=settings.rounds + former.summary["rounds"])
+
+
+def federate(samples: Mapping[str, Floats], settings: Settings, former: Fitted | None = None) -> Fitted:
+    """Run a federation over arrays, with the server, strategy and clients of every other mode.
+
+    Parameters
+    ----------
+    samples : mapping of str to (n, d) array
+        By client.
+    settings : Settings
+        With ``data.source = "memory"``. Without ``output`` the run's folder is a temporary one.
+    former : Fitted, optional
+        From whose last round it goes on. Clients that were not in it join as those do who come after matching.
+
+    Returns
+    -------
+    Fitted
+    """
+    if "output" in settings.model_fields_set:
+        return _federate(samples, settings, former)
+    with tempfile.TemporaryDirectory(prefix="perdl-", ignore_cleanup_errors=True) as folder:
+        return _federate(samples, settings.model_copy(update={"output": folder}), former)
+
+
+def _federate(samples: Mapping[str, Floats], settings: Settings, former: Fitted | None) -> Fitted:
+    # Flower is slow to import.
+    from flwr.app import RecordDict
+
+    from common.protocol import unpack
+    from perdl.api import read_run
+    from perdl.in_process import run_in_process
+    from perdl_client.app import app as client_app
+    from perdl_client.data import SAMPLES
+    from perdl_server.app import app, resuming
+
+    configs = [
+        {"partition-id": i, "num-partitions": len(samples), "name": name, SAMPLES: rows.T}
+        for i, (name, rows) in enumerate(samples.items())
+    ]
+    before, before_it = (former.states, former.history) if former else ({}, [])
+    told = {"settings": settings.model_dump_json(exclude_none=True)}  # else clients would write to the former folder
+    kept = [_packed(before[name] | told) if name in before else RecordDict() for name in samples]
+    server_app = resuming(_checkpoint(former)) if former else app
+    states = run_in_process(server_app, client_app, settings, node_configs=configs, states=kept)
+    run = read_run(settings.output)
+    after = [unpack(state) for state in states]
+    centred = {name: _centred(rows, settings)[:2] for name, rows in samples.items()}
+    return Fitted(
+        summary=run.summary,
+        history=[*before_it, *(row for row in run.history if row["round"] > len(before_it))],
+        global_dictionary=run.global_dictionary,
+        consensus=run.consensus,
+        local_dictionaries={name: run.local_dictionaries[name] for name in samples},
+        means={name: mean for name, (mean, _) in centred.items()},
+        scales={name: scale for name, (_, scale) in centred.items()},
+        states={name: {**p.scalars, **p.arrays} for name, p in zip(samples, after, strict=True)},
+    )
+
+
+def _centred(rows: Floats, settings: Settings) -> tuple[Floats, float, Floats]:
+    """Mean, root mean square and (d, n) data as a client of the run takes them."""
+    Y = rows.T.astype(settings.dtype, copy=False)
+    if not settings.data.center:
+        return np.zeros(len(Y), dtype=Y.dtype), rms(Y), Y
+    mean: Floats = Y.mean(axis=1)
+    Y = Y - mean[:, None]
+    return mean, rms(Y), Y
+
+
+def _packed(state: State) -> RecordDict:
+    from common.protocol import pack
+
+    arrays, scalars = _parted(state)
+    return pack(arrays, **scalars)
+
+
+def _parted(state: State) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    arrays = {key: value for key, value in state.items() if isinstance(value, np.ndarray)}
+    return arrays, {key: value for key, value in state.items() if key not in arrays}
+
+
+def _checkpoint(former: Fitted) -> Checkpoint:
+    """What a server would have written after the last round."""
+    from perdl_server.checkpoint import Checkpoint
+
+    s = former.summary
+    return Checkpoint(
+        run=next(iter(former.states.values()))["run"],
+        round=s["rounds"],
+        dictionary=former.global_dictionary,
+        consensus=former.consensus,
+        members=s["clients"],
+        matches={},
+        report={key: value for key, value in s.items() if key not in _NOT_OF_THE_REPORT},
+        bytes=s["bytes"],
+        seconds=s["seconds"],
+    )
+
+
+def save_fitted(path: Path, head: Mapping[str, Any], fitted: Fitted) -> None:
+    """Write what is known after a federation, and a head of plain values, as one ``.npz`` without pickled objects."""
+    arrays = {"global": fitted.global_dictionary, "consensus": fitted.consensus}
+    clients = []
+    for i, name in enumerate(fitted.local_dictionaries):
+        arrays |= {f"{i} local": fitted.local_dictionaries[name], f"{i} mean": fitted.means[name]}
+        own, state = _parted(fitted.states.get(name, {}))
+        arrays |= {f"{i} state {key}": value for key, value in own.items()}
+        clients.append({"name": name, "scale": fitted.scales[name], "state": state})
+    text = {"version": VERSION, "summary": fitted.summary, "history": fitted.history, "clients": clients, **head}
+    write_npz(path, head=np.array(json.dumps(text)), **arrays)
+
+
+def load_fitted(path: Path) -> tuple[dict[str, Any], Fitted]:
+    """Read what :func:`save_fitted` wrote.
+
+    Raises
+    ------
+    PerdlError
+        If the file is not there, is not such a file, or another version of perdl wrote it.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {key: file[key] for key in file}
+        head = json.loads(str(arrays.pop("head")))
+        version = head["version"]
+    except OSError as error:
+        raise PerdlError(f"{path}: {error.strerror or 'cannot be read'}") from None
+    except Exception:  # NumPy and zipfile raise many kinds
+        raise PerdlError(f"{path} is not a model that PerDL.save wrote") from None
+    if version != VERSION:
+        raise PerdlError(f"{path} is of format {version}, this perdl reads {VERSION}: take the perdl that wrote it")
+    clients = {client["name"]: (f"{i} ", client) for i, client in enumerate(head.pop("clients"))}
+    states: dict[str, State] = {}
+    for name, (mark, client) in clients.items():
+        prefix = f"{mark}state "
+        own = {key.removeprefix(prefix): value for key, value in arrays.items() if key.startswith(prefix)}
+        states |= {name: {**client["state"], **own}} if own else {}
+    fitted = Fitted(
+        summary=head.pop("summary"),
+        history=head.pop("history"),
+        global_dictionary=arrays["global"],
+        consensus=arrays["consensus"],
+        local_dictionaries={name: arrays[f"{mark}local"] for name, (mark, _) in clients.items()},
+        means={name: arrays[f"{mark}mean"] for name, (mark, _) in clients.items()},
+        scales={name: client["scale"] for name, (_, client) in clients.items()},
+        states=states,
+    )
+    return head, fitted

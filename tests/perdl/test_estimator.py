@@ -1,0 +1,421 @@
+"""The estimator: the bits of `perdl simulate`, scikit-learn's conventions, what it says of samples."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import re
+import subprocess
+import sys
+import threading
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import perdl
+from common.dictionaries import dictionary_distance
+from common.errors import DataError, PerdlError, SettingsError
+from common.settings import LearningSettings, Settings, settings_from_values
+from common.synthetic import generate, true_global_dictionary
+from perdl import PerDL
+from perdl.models import newcomer
+from perdl.run import simulate
+
+ROOT = Path(__file__).resolve().parents[2]
+D, R_G, R_L = 8, 2, 2
+FAST = {"n_global": R_G, "n_atoms": R_G + R_L, "n_restarts": 3}
+SHARED = true_global_dictionary(0, D, R_G)
+
+
+def draw(name: str) -> np.ndarray:
+    """Samples in rows: two shared atoms, two of the client's own."""
+    made = generate(0, name, n_features=D, n_global=R_G, n_local=R_L, n_samples=120, sparsity=0.25)
+    return np.ascontiguousarray(made.data.T)
+
+
+DATA = {name: draw(name) for name in ("ada", "bob", "cy")}
+
+
+@pytest.fixture(scope="module")
+def model() -> PerDL:
+    return PerDL(**FAST).fit(DATA)
+
+
+def same(a: PerDL, b: PerDL) -> bool:
+    alike = np.array_equal(a.global_components_, b.global_components_) and a.client_names_ == b.client_names_
+    return alike and all(
+        np.array_equal(a.local_components_[x], b.local_components_[y])
+        for x, y in zip(a.client_names_, b.client_names_, strict=True)
+    )
+
+
+class Frame:
+    """As much of a data frame as the estimator looks at."""
+
+    def __init__(self, rows, columns):
+        self._rows, self.columns = rows, columns
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self._rows, dtype)
+
+
+@pytest.mark.parametrize("options", [{}, {"center": True, "aggregation": "procrustes", "threshold_unit": "rms"}])
+def test_gives_the_bits_of_perdl_simulate_on_the_same_files(tmp_path, options):
+    for i, X in enumerate(DATA.values(), start=1):
+        np.save(tmp_path / f"{i}.npy", X)
+    learning = {key: value for key, value in options.items() if key != "center"}
+    data = {"source": "files", "path": str(tmp_path / "*.npy"), "center": options.get("center", False)}
+    settings = {**FAST, **learning, "n_clients": 3, "output": str(tmp_path / "run"), "data": data}
+    summary = simulate(settings_from_values(settings))
+    fitted = PerDL(**FAST, **options, output=tmp_path / "other").fit(list(DATA.values()))
+    with np.load(tmp_path / "run" / "global_dictionary.npz") as file:
+        np.testing.assert_array_equal(fitted.global_components_, file["dictionary"].T)
+    for i, (name, X) in enumerate(zip(fitted.client_names_, DATA.values(), strict=True)):
+        with np.load(tmp_path / "run" / "clients" / name / "dictionary.npz") as file:
+            np.testing.assert_array_equal(fitted.local_components_[name], file["local"].T)
+        error = summary["clients"][name]["final_error"]
+        assert fitted.score(X, i) == pytest.approx(1 - error**2, abs=1e-12)
+    assert (fitted.n_rounds_, fitted.stop_reason_) == (summary["rounds"], summary["stop_reason"])
+    assert fitted.path_lengths_.tolist() == summary["path_lengths"]
+    assert [row["round"] for row in fitted.history_] == list(range(1, summary["rounds"] + 1))
+    files = {path.relative_to(tmp_path / "run") for path in (tmp_path / "run").rglob("*.*")}
+    assert files <= {path.relative_to(tmp_path / "other") for path in (tmp_path / "other").rglob("*.*")}
+
+
+def test_finds_what_is_shared_and_leaves_nothing_behind(model, tmp_path, monkeypatch):
+    assert dictionary_distance(model.global_components_.T, SHARED) < 1e-8
+    assert model.global_components_.shape == (R_G, D)
+    assert {name: own.shape for name, own in model.local_components_.items()} == dict.fromkeys(DATA, (R_L, D))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert same(PerDL(**FAST).fit(dict(reversed(DATA.items()))).fit(DATA), model)
+    PerDL(**FAST, rounds=1).fit(DATA).partial_fit(DATA)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param(lambda X, path: np.asfortranarray(X), id="column order"),
+        pytest.param(lambda X, path: np.repeat(X, 2, axis=0)[::2], id="strides"),
+        pytest.param(lambda X, path: X.tolist(), id="lists"),
+        pytest.param(lambda X, path: Frame(X, [f"f{i}" for i in range(D)]), id="data frame"),
+        pytest.param(lambda X, path: np.save(path, X) or np.load(path, mmap_mode="r"), id="memory map"),
+    ],
+)
+def test_takes_what_people_hold(model, tmp_path, given):
+    held = {name: given(X, tmp_path / f"{name}.npy") for name, X in DATA.items()}
+    assert same(PerDL(**FAST).fit(held), model)
+
+
+def test_data_stay_as_they_are():
+    held = {name: X.copy() for name, X in DATA.items()}
+    for X in held.values():
+        X.flags.writeable = False
+    PerDL(**FAST, center=True, rounds=1).fit(held)
+    assert all(np.array_equal(held[name], X) for name, X in DATA.items())
+
+
+def test_pandas_frames():
+    pandas = pytest.importorskip("pandas")
+    frames = {name: pandas.DataFrame(X, columns=list("abcdefgh")) for name, X in DATA.items()}
+    fitted = PerDL(**FAST, rounds=1).fit(frames)
+    assert list(fitted.feature_names_in_) == list("abcdefgh")
+    assert fitted.transform(frames["ada"], "ada").shape == (120, 4)
+    with pytest.raises(ValueError, match="column 0 is 'h', but 'a' is expected"):
+        fitted.transform(frames["ada"].iloc[:, ::-1], "ada")
+
+
+def test_names_of_features(tmp_path):
+    columns = [f"f{i}" for i in range(D)]
+    frames = {name: Frame(X, columns) for name, X in DATA.items()}
+    fitted = PerDL(**FAST, rounds=0).fit(frames)
+    assert fitted.n_features_in_ == D
+    assert list(fitted.feature_names_in_) == columns
+    fitted.save(tmp_path / "m.npz")
+    assert list(PerDL.load(tmp_path / "m.npz").feature_names_in_) == columns
+    with pytest.raises(ValueError, match="column 0 is 'f7', but 'f0' is expected"):
+        fitted.transform(Frame(DATA["ada"], columns[::-1]), "ada")
+    with pytest.raises(ValueError, match=r"bob: column 0 is 'f7', but 'f0'"):
+        PerDL(**FAST).fit({**frames, "bob": Frame(DATA["bob"], columns[::-1])})
+    assert not hasattr(fitted.fit(DATA), "feature_names_in_")
+
+
+def test_parts_add_up(model):
+    for client in ("ada", 0):
+        X = DATA["ada"]
+        codes = model.transform(X, client)
+        shared, own = model.split(X, client)
+        assert codes.shape == (len(X), R_G + R_L)
+        np.testing.assert_allclose(model.inverse_transform(codes, client), X, atol=1e-7)
+        np.testing.assert_allclose(shared + own, X, atol=1e-7)
+        np.testing.assert_allclose(shared, X @ SHARED @ SHARED.T, atol=1e-7)
+        assert model.score(X, client) > 1 - 1e-12
+        np.testing.assert_allclose(model.reconstruct(X, client, k=4), X, atol=1e-7)
+        np.testing.assert_allclose(model.anomaly_score(X, client), (own**2).sum(axis=1), atol=1e-7)
+
+
+def test_reconstruct_uses_at_most_k_atoms_and_an_anomaly_stands_out(model):
+    X = DATA["bob"]
+    left = [np.linalg.norm(X - model.reconstruct(X, "bob", k=k)) for k in range(5)]
+    assert left[0] == np.linalg.norm(X)
+    assert all(more > less for more, less in itertools.pairwise(left))
+    usual = SHARED[:, 0] * 2
+    strange = usual + 3 * np.linalg.qr(SHARED, mode="complete").Q[:, 5]
+    scores = model.anomaly_score([usual, strange], "bob")
+    np.testing.assert_allclose(scores, [0, 9], atol=1e-6)
+
+
+def test_a_mean_is_taken_off_and_given_back():
+    moved = {name: X + 5 for name, X in DATA.items()}
+    fitted = PerDL(**FAST, center=True, rounds=5).fit(moved)
+    X = moved["cy"]
+    codes = fitted.transform(X, "cy")
+    shared, own = fitted.split(X, "cy")
+    np.testing.assert_allclose(shared + own, fitted.inverse_transform(codes, "cy"), atol=1e-10)
+    np.testing.assert_allclose(fitted.reconstruct(X, "cy", k=0), np.tile(X.mean(axis=0), (len(X), 1)))
+    assert fitted.score(X, "cy") == pytest.approx(1 - fitted.summary_["clients"]["cy"]["final_error"] ** 2, abs=1e-10)
+
+
+def test_float32_stays_float32():
+    fitted = PerDL(**FAST, dtype="float32", center=True, rounds=2).fit({k: np.float32(X) for k, X in DATA.items()})
+    for array in (fitted.global_components_, fitted.transform(DATA["ada"], "ada"), *fitted.split(DATA["ada"], "ada")):
+        assert array.dtype == np.float32
+
+
+@pytest.mark.filterwarnings("ignore:.*no nearer")
+@pytest.mark.parametrize(("through", "first"), [("memory", 0), ("pickle", 6), ("save", 6)])
+def test_partial_fit_ends_on_the_bits_of_one_fit(tmp_path, through, first):
+    # From this start a client restarts its local block in round 7, for what it saw in rounds 5 and 6.
+    options = {**FAST, "n_restarts": 1, "warmup_steps": 5, "seed": 5, "tolerance": 0.0}
+    whole = PerDL(**options, rounds=9).fit(DATA)
+    part = PerDL(**options, rounds=first).fit(DATA)
+    if through == "pickle":
+        part = pickle.loads(pickle.dumps(part))
+    elif through == "save":
+        part.save(tmp_path / "part.npz")
+        part = PerDL.load(tmp_path / "part.npz")
+    part.partial_fit(DATA, rounds=9 - first)
+    assert part.n_rounds_ == 9
+    assert same(part, whole)
+    assert [row["round"] for row in part.history_] == list(range(1, 10))
+
+
+def test_partial_fit_begins_where_nothing_was_and_holds_to_its_run(model):
+    assert same(PerDL(**FAST).partial_fit(DATA), model)
+    part = PerDL(**FAST, rounds=1).fit(DATA)
+    with pytest.raises(ValueError, match="cy is missing"):
+        part.partial_fit({name: DATA[name] for name in ("ada", "bob")})
+    with pytest.raises(SettingsError, match=r"threshold = 0\.2, but was 0\.15"):
+        part.set_params(threshold=0.2).partial_fit(DATA)
+    with pytest.raises(ValueError, match="ada: 7 features, but 8 are expected"):
+        part.set_params(threshold=0.15).partial_fit({name: X[:, :7] for name, X in DATA.items()})
+
+
+def test_who_comes_later_is_aligned(model):
+    late = PerDL(**FAST).fit(DATA)
+    before = late.global_components_.copy()
+    late.add_client(draw("dan"), "dan")
+    np.testing.assert_array_equal(late.global_components_, before)
+    assert late.client_names_ == [*DATA, "dan"]
+    assert late.score(draw("dan"), "dan") > 1 - 1e-6
+    np.testing.assert_allclose(late.global_components_ @ late.local_components_["dan"].T, 0, atol=1e-10)
+    with pytest.raises(ValueError, match="there is a client dan already"):
+        late.add_client(draw("dan"), "dan")
+    late.partial_fit({**DATA, "dan": draw("dan")}, rounds=10)
+    assert late.client_names_ == [*DATA, "dan"]
+    assert dictionary_distance(late.global_components_.T, SHARED) < 1e-8
+    assert late.score(draw("dan"), "dan") > 1 - 1e-6
+
+
+def test_a_newcomer_gives_up_the_atoms_that_are_shared():
+    truth = generate(0, "eve", n_features=D, n_global=R_G, n_local=R_L, n_samples=120, sparsity=0.25)
+    # Those are the last two of this client's start.
+    learning = LearningSettings(n_atoms=R_G + R_L, local_restarts=0)
+    for rounds, error in ((0, 0.2), (30, 1e-8)):  # a wrong choice may come right in the rounds, not before them
+        own = newcomer(truth.data, SHARED, learning, 0, "eve", rounds=rounds, tolerance=1e-12)
+        assert dictionary_distance(own, truth.local_dictionary) < error
+
+
+def test_save_and_load(model, tmp_path):
+    model.save(tmp_path / "model.npz")
+    with np.load(tmp_path / "model.npz", allow_pickle=False) as file:
+        assert all(file[key].dtype != object for key in file)
+        assert not any(set(DATA["ada"].shape) <= set(file[key].shape) for key in file)
+    loaded = PerDL.load(tmp_path / "model.npz")
+    assert same(loaded, model)
+    assert loaded.get_params() == model.get_params()
+    assert loaded.history_ == model.history_
+    np.testing.assert_array_equal(loaded.transform(DATA["cy"], "cy"), model.transform(DATA["cy"], "cy"))
+    (tmp_path / "text.npz").write_text("no")
+    np.savez(tmp_path / "other.npz", a=np.ones(2))
+    for name, words in {"none": "No such file", "text": "not a model", "other": "not a model"}.items():
+        with pytest.raises(PerdlError, match=words):
+            PerDL.load(tmp_path / f"{name}.npz")
+
+
+def test_parameters_are_the_settings():
+    defaults = PerDL().get_params()
+    for name, value in defaults.items():
+        if name not in ("center", "clients", "output"):
+            assert value == Settings.model_fields[name].default, name
+    assert repr(PerDL()) == "PerDL()"
+    assert repr(PerDL("auto", seed=4)) == "PerDL(n_global='auto', seed=4)"
+    assert eval(repr(PerDL(2, rounds=3))).get_params() == PerDL(2, rounds=3).get_params()
+    odd = PerDL(threshold=(given := object()))
+    assert odd.threshold is given
+    assert PerDL().set_params(rounds=3).rounds == 3
+    with pytest.raises(ValueError, match="no parameter 'n_clusters'"):
+        PerDL().set_params(n_clusters=3)
+    with pytest.raises(TypeError):
+        PerDL(n_clusters=3)
+
+
+def test_parameters_are_checked_in_fit_and_stay():
+    with pytest.raises(SettingsError, match="threshold = 'high': must be a number"):
+        PerDL(threshold="high").fit(DATA)
+    with pytest.raises(SettingsError, match=r"n_global = 9: must be at most the 8 features"):
+        PerDL(n_global=9).fit(DATA)
+    with pytest.raises(SettingsError, match="there is no data set eve"):
+        PerDL(clients={"eve": {"threshold": 0.1}}).fit(DATA)
+    one = PerDL(n_global=np.int64(2), threshold=np.float64(0.15), clients={"ada": {"n_atoms": 5}}, rounds=1)
+    params = one.get_params()
+    assert one.fit(DATA) is one
+    assert one.get_params() == params
+    assert one.local_components_["ada"].shape == (3, D)
+
+
+def test_not_fitted():
+    without = (
+        "import sys, perdl\n"
+        "try: perdl.PerDL().transform([[1.0]], 0)\n"
+        "except perdl.NotFittedError as e: print(isinstance(e, (ValueError, AttributeError)))\n"
+        "assert 'sklearn' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", without], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "True\n"
+    sklearn = pytest.importorskip("sklearn.exceptions")
+    for call in (lambda m: m.transform(DATA["ada"], 0), lambda m: m.save("x"), lambda m: m.add_client(DATA["ada"])):
+        with pytest.raises(sklearn.NotFittedError):
+            call(PerDL())
+
+
+def test_scikit_learn_knows_it(model):
+    base = pytest.importorskip("sklearn.base")
+    from sklearn.exceptions import NotFittedError
+    from sklearn.utils.validation import check_is_fitted
+
+    copy = base.clone(model)
+    assert copy is not model
+    assert copy.get_params() == model.get_params()
+    with pytest.raises(NotFittedError):
+        check_is_fitted(copy)
+    check_is_fitted(model)
+    assert same(copy.fit(DATA), model)
+
+
+@pytest.mark.parametrize(
+    ("datasets", "words"),
+    [
+        (DATA["ada"], r"one array of shape \(120, 8\)"),
+        ([], "no data sets"),
+        ("ada.csv", "not a str"),
+        ({"a/b": DATA["ada"]}, "cannot be a client's name"),
+        ({1: DATA["ada"]}, "1 cannot be a client's name"),
+        ([DATA["ada"], DATA["bob"][:, :7]], "client-2: 7 features, but 8 are expected"),
+        ([DATA["ada"][0]], r"client-1: expected a 2-D array, samples in rows, got 1-D"),
+        ([np.empty((0, 8))], "client-1: no data"),
+        ([np.where(np.arange(8) == 3, np.nan, DATA["ada"])], "120 NaN .* row 0, column 3"),
+        ([np.array([["a", "b"]])], "not all values are real numbers"),
+        ([np.ones((3, 2)) * 1j], "not all values are real numbers"),
+        ([[[1.0, 2.0], [1.0]]], "not all values are real numbers"),
+    ],
+)
+def test_bad_data_are_told_in_a_line(datasets, words):
+    with pytest.raises(ValueError, match=words) as caught:
+        PerDL().fit(datasets)
+    assert isinstance(caught.value, DataError)
+    assert "\n" not in str(caught.value)
+
+
+def test_wrong_samples_codes_and_clients(model):
+    for call in (model.transform, model.split, model.score, model.anomaly_score):
+        with pytest.raises(ValueError, match="samples for ada: 7 features, but 8 are expected"):
+            call(DATA["ada"][:, :7], "ada")
+        with pytest.raises(ValueError, match="no client 'eve'; give one of ada, bob, cy, or 0 to 2"):
+            call(DATA["ada"], "eve")
+    with pytest.raises(ValueError, match="codes of ada: 3 features, but 4"):
+        model.inverse_transform(np.ones((2, 3)), "ada")
+
+
+def test_a_failed_fit_leaves_the_model_as_it_was(model):
+    other = pickle.loads(pickle.dumps(model))
+    with pytest.raises(PerdlError, match="samples of bob are zero"):
+        other.fit({**DATA, "bob": np.zeros((5, D))})
+    assert same(other, model)
+
+
+def test_doubts_are_warnings():
+    with pytest.warns(UserWarning, match="set data.center = true"):
+        PerDL(**FAST, rounds=1).fit({name: X + 50 for name, X in DATA.items()})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        PerDL(**FAST).fit(DATA)
+
+
+def test_two_threads_fit_at_once(model):
+    fitted = [PerDL(**FAST), PerDL(**FAST)]
+    threads = [threading.Thread(target=one.fit, args=(DATA,)) for one in fitted]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert all(same(one, model) for one in fitted)
+
+
+def test_simulate_writes_the_folder_of_the_command(tmp_path):
+    run = perdl.simulate(settings={"n_clients": 3, "rounds": 2, "synthetic.noise": 0.01}, output=tmp_path / "run")
+    assert run.summary["settings"]["synthetic"]["noise"] == 0.01
+    assert (run.global_dictionary.shape, len(run.local_dictionaries), len(run.history)) == ((6, 3), 3, 2)
+    assert (tmp_path / "run" / "figures" / "convergence.png").exists()
+    assert repr(run).endswith("3 clients, 3 global atoms, 2 rounds, rounds)")
+    assert np.array_equal(perdl.read_run(run.folder).global_dictionary, run.global_dictionary)
+    with pytest.raises(SettingsError, match="holds the results of a run"):
+        perdl.simulate(output=tmp_path / "run")
+    with pytest.raises(SettingsError, match="did you mean rounds"):
+        perdl.simulate(settings={"round": 3}, output=tmp_path / "other")
+    with pytest.raises(DataError, match=r"perdl\.PerDL"):
+        perdl.simulate(settings={"data.source": "memory"}, output=tmp_path / "none")
+
+
+def test_the_code_of_the_pages_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "samples").mkdir()
+    for i, X in enumerate(DATA.values(), start=1):
+        np.savetxt(tmp_path / "samples" / f"{i}.csv", X, delimiter=",")
+    for name, X in DATA.items():
+        np.savetxt(tmp_path / "samples" / f"{name}.csv", X, delimiter=",")
+    for page in ("README.md", "docs/python.md"):
+        blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL)
+        names: dict = {}
+        for block in blocks if page != "README.md" else [block for block in blocks if "PerDL" in block]:
+            exec(compile(block, page, "exec"), names)
+        model = names["model"]
+        assert dictionary_distance(model.global_components_.T, SHARED) < 0.01
+    assert names["late"].client_names_ == [*DATA, "bob-2"]
+    assert names["run"].summary["final"]["global_distance"] < 0.1
+
+
+def test_import_is_light():
+    heavy = ("torch", "ray", "matplotlib", "flwr", "numpy", "scipy", "pydantic", "sklearn")
+    code = f"import sys, perdl; dir(perdl); print([m for m in sys.modules if m.partition('.')[0] in {heavy}])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "[]\n"
+    use = (
+        "import sys, perdl, numpy; m = perdl.PerDL(); perdl.simulate; "
+        "print([m for m in ('torch', 'ray', 'matplotlib', 'flwr', 'sklearn') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", use], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "[]\n"
