@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib
 import os
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # typing's own would cost the command a part of its start
 if TYPE_CHECKING:
     from perdl.api import RunResult as RunResult
     from perdl.api import read_run as read_run
@@ -29,7 +29,7 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Import what is asked for: `import perdl` alone brings in neither Flower nor NumPy."""
     if name not in _HOMES:
         raise AttributeError(f"module 'perdl' has no attribute {name!r}")

@@ -15,17 +15,11 @@ def main() -> None:
         signal.signal(number, _end)
     from perdl.cli import app
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _interrupt)
     app(prog_name="perdl")
 
 
 def _end(number: int, frame: FrameType | None) -> None:
     os._exit(INTERRUPTED)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

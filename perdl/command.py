@@ -7,10 +7,12 @@ import gc
 import logging
 import os
 import shutil
+import signal
 import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import ParamSpec
 
 import typer
@@ -37,6 +39,7 @@ def command(function: Callable[P, None]) -> Callable[P, None]:
         if kwargs.get("log"):
             os.environ[LOG] = str(Path(str(kwargs["log"])).resolve())
         _quiet(bool(kwargs.get("verbose")))
+        before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             function(*args, **kwargs)
         except PerdlError as error:
@@ -53,8 +56,15 @@ def command(function: Callable[P, None]) -> Callable[P, None]:
             err.file.flush()
             out.file.flush()
             os._exit(INTERRUPTED)  # clients' threads may be deep in a long computation, and would be waited for
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     return wrapped
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 def results_go_to(folder: Path) -> None:

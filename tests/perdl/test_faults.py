@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -51,7 +52,7 @@ def test_answers_that_break_the_protocol_are_refused_and_named_and_the_others_go
     expected = [*((1, why) for why in BAD_ANSWERS.values()), (2, "answered round 1, was asked for round 2")]
     for number, (t, why) in enumerate(expected, start=3):
         said = [line for line in lines if f"left out: client-{number}: {why}" in line["text"]]
-        assert [line["round"] for line in said] == ([t] if number < n else [2, 3]), (number, why, lines)
+        assert [line["round"] for line in said] == [t], (number, why, lines)
         assert summary["clients"][f"client-{number}"]["missed"] == (2 if number == n else 3)
     assert len({line["run"] for line in lines if "round" in line}) == 1
 
@@ -82,17 +83,16 @@ def test_a_straggler_is_dropped_and_welcome_again_and_who_comes_late_is_aligned(
     processes.started["client-2"].send_signal(signal.SIGCONT)
     processes.wait_for(lambda: processes.rounds()[-1]["clients"] == 3)
     processes.wait_for_round(len(processes.rounds()) + 15)
-    processes.started["server"].kill()
-    processes.started["server"].wait()
-    processes.server("--resume", "served", "-c", f"rounds={len(processes.rounds()) + 1}")
-    assert processes.wait("server") == 0, processes.log("server")
+    processes.started["server"].terminate()
+    assert processes.wait("server", 60) == 130, processes.log("server")
     summary = processes.summary()
     assert set(summary["clients"]) == {"client-1", "client-2", "client-3"}
     assert summary["clients"]["client-2"]["missed"] >= 1
     assert summary["final"]["global_distance"] < 1e-9
     assert summary["final"]["local_distance_max"] < 1e-9
     for i in (1, 2, 3):
-        assert processes.wait(f"client-{i}", 60) == 0
+        assert processes.wait(f"client-{i}", 60) == 4
+        assert "it was interrupted at the server" in processes.log(f"client-{i}")
 
 
 def test_data_that_do_not_fit_are_left_out_and_told_so_at_once(processes):
@@ -238,7 +238,7 @@ def test_signals_at_any_moment_end_a_process_at_once_and_without_a_traceback(pro
         # Before Python itself is up, the signal ends it, with a traceback of Python's own modules.
         assert code in (130, -number, 1), (label, code, processes.log(label))
         ours = str(HERE.parents[1] / "perdl")
-        assert ours not in processes.log(label).replace(f"{ours}/__main__.py", ""), processes.log(label)
+        assert ours not in re.sub(f"{ours}/__(init|main)__.py", "", processes.log(label)), processes.log(label)
         assert code != 1 or "frozen" in processes.log(label)
     for moment in moments:
         assert not processes.of(processes.folder / f"run {moment}" / "flower")

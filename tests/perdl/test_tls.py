@@ -32,8 +32,6 @@ from perdl.superlink import control, run_status, submit, superlink, write_bundle
 from perdl_client.node import run_node
 from perdl_client.trust import load_credentials
 
-pytestmark = pytest.mark.xdist_group("tls")  # they share what takes long to set up
-
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = Path(sys.executable).parent
 NGINX = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
