@@ -132,6 +132,7 @@ def client(
     # A proxy for the world outside is none for this machine.
     for key in ("NO_PROXY", "no_proxy"):
         os.environ[key] = ",".join(filter(None, [os.environ.get(key), "127.0.0.1,localhost,::1"]))
+    os.umask(0o077)  # states, model and log are this user's alone
     told = node_config(name, data, samples_in, variable, folder, min_samples, override)
     if stock:
         raise typer.Exit(run_stock(server, told, credentials))

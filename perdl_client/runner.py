@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
@@ -57,7 +56,6 @@ def node_config(
         check_name(name)
     except ProtocolError as error:
         raise SettingsError(f"--name: {error}") from None
-    os.umask(0o077)  # states, model and log are this user's alone
     told: dict[str, Scalar] = {"name": name, "min-samples": min_samples, **learning_overrides(overrides)}
     place = (folder or Path("perdl-clients") / name).resolve()
     owner = place / "client.txt"

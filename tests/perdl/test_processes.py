@@ -95,7 +95,8 @@ def test_interrupting_the_server_saves_what_was_done_and_frees_everything(proces
     for i in (1, 2):
         assert processes.wait(f"client-{i}", 60) == 4
         assert "the run ended before its time: it was interrupted at the server" in processes.log(f"client-{i}")
-        assert (processes.folder / "perdl-clients" / f"client-{i}" / "dictionary.npz").exists()
+        assert (homes[i] / "dictionary.npz").stat().st_mode & 0o077 == 0
+        assert (homes[i] / "state").stat().st_mode & 0o077 == 0
     assert not any((home / "alive").exists() for home in homes)
 
 

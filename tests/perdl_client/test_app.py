@@ -79,6 +79,11 @@ def test_the_first_dictionary_is_the_same_whatever_is_asked_and_none_after_round
     assert not again.arrays
 
 
+def test_given_data_are_not_mixed_with_made_up_ones(tmp_path, monkeypatch):
+    monkeypatch.delenv("PERDL_SIMULATION", raising=False)
+    assert refused(Client(tmp_path, sparse_data()).start("data.source=synthetic"), "the run is of synthetic samples")
+
+
 def test_no_more_atoms_are_sent_than_were_agreed(client):
     assert refused(first_update(client, width=6, indices=range(6)), "sent 6 global atoms, 3 were agreed")
     assert refused(first_update(client, width=0, indices=()), "sent 0 global atoms, 3 were agreed")
