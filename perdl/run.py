@@ -186,8 +186,8 @@ def resumed_settings(folder: Path, overrides: Sequence[str] = ()) -> Settings:
     keys = [override.partition("=")[0].strip() for override in overrides]
     if wrong := [key for key in keys if key not in RESUMABLE]:
         raise SettingsError(f"{wrong[0]}: a run that is resumed can change {', '.join(RESUMABLE)} only")
-    text = json.dumps(checkpoint.report["settings"] | {"output": str(folder)})
-    settings = override_settings(settings_from_values(json.loads(text)), overrides)
+    settings = settings_from_values({**checkpoint.report["settings"], "output": str(folder)})
+    settings = override_settings(settings, overrides)
     over = checkpoint.ended == "tolerance" or checkpoint.round >= settings.rounds
     if over and (folder / "summary.json").exists():
         reason = read_summary(folder)["stop_reason"]

@@ -54,8 +54,8 @@ class TownGrid(Grid):
 
     run = None
 
-    def create_message(self, *args, **kwargs):
-        raise NotImplementedError
+    def create_message(self, content, message_type, dst_node_id, group_id, ttl=None):
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
 
     def get_node_ids(self):
         return [number for number, node in self.nodes.items() if node.online]
@@ -91,7 +91,7 @@ class TownGrid(Grid):
         return [self.answers.pop(i) for i in list(message_ids) if i in self.answers]
 
     def send_and_receive(self, messages, *, timeout=None):
-        raise NotImplementedError
+        return self.pull_messages(self.push_messages(messages))
 
 
 def federation(grid, *overrides, members=(), **more):
