@@ -234,6 +234,7 @@ class PerMA(Strategy):
             with about(round=t):
                 answers = federation.ask(UPDATE, _content(result.arrays), f"round {t}", self._check(t), round=t)
             result.arrays, result.train_metrics_clientapp[t] = self._aggregate(t, answers)
+            self._report["rounds"] = t  # from here on D^g is this round's, whatever interrupts
             new = federation.roster.global_dictionary = result.arrays[_ARRAY].numpy()
             change = float(np.linalg.norm(new - present, axis=0).max(initial=0.0))
             row = {
@@ -249,7 +250,6 @@ class PerMA(Strategy):
             with about(round=t):
                 _log.info("round done: %d clients, change %.3g", len(self._rows), change)
             self.folder.save_dictionary(new, self._consensus, every=1.0)
-            self._report["rounds"] = t
             if new.size and change <= self.settings.tolerance:  # with r^g = 0 nothing can come to rest
                 reason = "tolerance"
             ended = reason if reason == "tolerance" or t == self.settings.rounds else ""
