@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
-from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
-from common.errors import SettingsError
 from perdl import __version__
-from perdl.command import command, err, out, prepare, results_go_to
-from perdl.console import print_experiment, print_line, print_summary
+from perdl.command import out
+from perdl.commands import deploy, look, run
+from perdl.console import print_line
 
 app = typer.Typer(
     help="Find what many private datasets share and what each has alone.",
@@ -23,232 +17,14 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-ConfigArgument = Annotated[
-    str, typer.Argument(help="a TOML file, or a preset, such as synthetic, mnist-best, surveillance")
-]
-OverrideOption = Annotated[list[str], typer.Option("-c", "--set", help="key=value (see perdl settings)")]
-OutputOption = Annotated[Path | None, typer.Option(help="folder of the results; default runs/NAME-DATE")]
-SeedOption = Annotated[int | None, typer.Option(help="seed of every random stream")]
-InsecureOption = Annotated[bool, typer.Option(help="plain text, and no keys: on this machine alone")]
-OverwriteOption = Annotated[bool, typer.Option(help="replace the results of a former run in this folder")]
-LogOption = Annotated[
-    Path | None,
-    typer.Option(help="file to which the log is added as JSON lines; a server's is OUTPUT/log.jsonl"),
-]
-VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="show Flower's and perdl's own log")]
-
-
-@app.command()
-@command
-def simulate(
-    config: ConfigArgument = "synthetic",
-    override: OverrideOption = [],  # noqa: B006 (typer copies it)
-    output: OutputOption = None,
-    seed: SeedOption = None,
-    overwrite: OverwriteOption = False,
-    engine: Annotated[str, typer.Option(help="in-process, or ray: Flower's simulation runtime")] = "in-process",
-    log: LogOption = None,
-    verbose: VerboseOption = False,
-) -> None:
-    """Simulate all clients on this machine."""
-    from perdl import run
-    from perdl.progress import progress
-
-    if engine not in ("in-process", "ray"):
-        raise SettingsError(f"--engine {engine}: must be in-process or ray")
-    settings = run.count_clients(prepare(config, override, output, seed, overwrite))
-    with progress(Path(settings.output), settings.rounds, out):
-        summary = run.simulate(settings, cast(run.Engine, engine))
-    print_summary(out, summary, Path(settings.output))
-
-
-@app.command()
-@command
-def server(
-    config: ConfigArgument = "processes",
-    address: Annotated[str, typer.Option(help="HOST:PORT on loopback for the clients")] = "127.0.0.1:8000",
-    resume: Annotated[
-        Path | None, typer.Option(help="go on with the run that was left unfinished in this folder")
-    ] = None,
-    certs: Annotated[Path | None, typer.Option(help="folder made by perdl certs: TLS, and who may join")] = None,
-    insecure: InsecureOption = False,
-    override: OverrideOption = [],  # noqa: B006
-    output: OutputOption = None,
-    seed: SeedOption = None,
-    overwrite: OverwriteOption = False,
-    log: LogOption = None,
-    verbose: VerboseOption = False,
-) -> None:
-    """Wait for real clients, run one federation with them, write its results, end."""
-    from perdl.progress import progress
-    from perdl.run import resumed_settings, serve, server_log
-    from perdl_server.checkpoint import load_checkpoint
-
-    _check_trust(certs, insecure, "DIR made by `perdl certs DIR`")
-    if resume is None:
-        settings = prepare(config, override, output, seed, overwrite)
-    else:
-        settings = resumed_settings(resume, override)
-        results_go_to(resume)
-        _line(f"going on after round {load_checkpoint(resume).round}")
-
-    def ready() -> None:
-        _line(f"server on {address}, waiting for {settings.n_clients} clients")
-
-    with progress(Path(settings.output), settings.rounds, out, server_log(Path(settings.output))):
-        summary = serve(settings, address, ready, certs=certs, on_event=_line, resume=resume is not None)
-    print_summary(out, summary, Path(settings.output))
-
-
-@app.command()
-@command
-def client(
-    name: Annotated[str, typer.Option(help="stable id, the same at every start; sorts the clients")],
-    server: Annotated[str, typer.Option(help="HOST:PORT of the server or its gateway")] = "127.0.0.1:8000",
-    certs: Annotated[Path | None, typer.Option(help="folder of ca.crt and key: TLS, and who this client is")] = None,
-    insecure: InsecureOption = False,
-    trust_network: Annotated[bool, typer.Option(help="with --insecure: plain text to another machine too")] = False,
-    data: Annotated[Path | None, typer.Option(help="this client's samples: .npy .npz .csv .mat, IDX, images")] = None,
-    samples_in: Annotated[str, typer.Option(help="rows or columns")] = "rows",
-    variable: Annotated[str | None, typer.Option(help="name of the array in .npz and .mat files")] = None,
-    folder: Annotated[
-        Path | None, typer.Option(help="state and model of this client; default perdl-clients/NAME")
-    ] = None,
-    min_samples: Annotated[int, typer.Option(min=1, help="samples that must use an atom before it is sent")] = 2,
-    override: OverrideOption = [],  # noqa: B006
-    wait: Annotated[float, typer.Option(min=0, max=1e9, help="seconds to wait for a server that is not there")] = 300.0,
-    stock: Annotated[bool, typer.Option(help="run Flower's own flower-supernode instead")] = False,
-    log: LogOption = None,
-    verbose: VerboseOption = False,
-) -> None:
-    """Take part in one federation with private data, write this client's own model, end."""
-    from perdl_client.runner import node_config, run_client, run_stock
-    from perdl_client.trust import check_plain_text, load_credentials
-
-    _check_trust(certs, insecure, "FOLDER that holds ca.crt and key")
-    if certs is None:
-        check_plain_text(server, trust_network)
-    credentials = load_credentials(certs) if certs else None
-    # A proxy for the world outside is none for this machine.
-    for key in ("NO_PROXY", "no_proxy"):
-        os.environ[key] = ",".join(filter(None, [os.environ.get(key), "127.0.0.1,localhost,::1"]))
-    os.umask(0o077)  # states, model and log are this user's alone
-    told = node_config(name, data, samples_in, variable, folder, min_samples, override)
-    if stock:
-        raise typer.Exit(run_stock(server, told, credentials))
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    run_client(server, told, stop=stop, max_wait=wait, on_event=lambda text: _say(name, text), credentials=credentials)
-    if stop.is_set():
-        raise KeyboardInterrupt
-
-
-@app.command()
-@command
-def certs(
-    folder: Annotated[Path, typer.Argument(help="the server's folder of certificates and keys")],
-    host: Annotated[list[str], typer.Option(help="name or IP address under which clients reach the server")] = [],  # noqa: B006
-    client: Annotated[list[str], typer.Option(help="name of a client that gets a key and may join")] = [],  # noqa: B006
-    days: Annotated[int, typer.Option(min=1, max=3650, help="how long the server's certificate is valid")] = 365,
-) -> None:
-    """Make what is not there yet of a deployment's certificates and keys."""
-    from perdl.certs import make_certs
-
-    made = make_certs(folder, host, client, days)
-    for path in made:
-        _line(f"made {path}")
-    if not made:
-        _line(f"{folder} has all of that already")
-
-
-@app.command()
-@command
-def gateway(
-    certs: Annotated[Path, typer.Option(help="the server's folder, made by perdl certs")],
-    listen: Annotated[str, typer.Option(help="HOST:PORT for clients on other hosts, as 0.0.0.0:8443")],
-    to: Annotated[str, typer.Option(help="HOST:PORT of perdl server")] = "127.0.0.1:8000",
-    run: Annotated[Path, typer.Option(help="folder for nginx's own files")] = Path("gateway-run"),
-) -> None:
-    """Print an nginx configuration that lets clients in from other hosts, and nothing but clients."""
-    from perdl.gateway import gateway_config
-
-    config = gateway_config(certs, listen, to, run)
-    run.mkdir(parents=True, exist_ok=True)
-    typer.echo(config, nl=False)
-    err.print(f'run it as `nginx -e stderr -p {run} -c "$PWD/FILE"`', markup=False, highlight=False, soft_wrap=True)
-
-
-@app.command()
-@command
-def experiment(
-    name: Annotated[str, typer.Argument(help="synthetic, mnist or surveillance")],
-    preset: Annotated[
-        str | None,
-        typer.Option(help="text: as the paper says; published: as its code has it; best, fixed-camera: ours"),
-    ] = None,
-    override: OverrideOption = [],  # noqa: B006
-    output: OutputOption = None,
-    seed: SeedOption = None,
-    overwrite: OverwriteOption = False,
-    quick: Annotated[bool, typer.Option(help="a small version, under half a minute")] = False,
-    full: Annotated[bool, typer.Option(help="all there is, however long it takes (synthetic)")] = False,
-    verbose: VerboseOption = False,
-) -> None:
-    """Run one of the paper's experiments: its figure, tables, and three sentences."""
-    from perdl.experiments.run import preset_of, run_experiment
-
-    preset, config = preset_of(name, preset)
-    settings = prepare(config, override, output, seed, overwrite)
-    with out.status("beginning") as status:
-
-        def tell(text: str) -> None:
-            status.update(text)
-            if not out.is_terminal:
-                _line(f"... {text}")
-
-        results = run_experiment(name, settings, preset=preset, quick=quick, full=full, progress=tell)
-    print_experiment(out, results, Path(settings.output))
-
-
-@app.command()
-@command
-def health(folder: Annotated[Path, typer.Argument(help="a client's --folder, or a server's --output")]) -> None:
-    """Exit with 0 if a server or client at work in this folder gave a sign of life within the last minute."""
-    from common.alive import check_sign
-
-    check_sign(folder)
-
-
-@app.command("settings")
-def show_settings(word: Annotated[str, typer.Argument(help="show only settings that mention this")] = "") -> None:
-    """List all settings: name, default, what is allowed, what it does."""
-    from perdl.settings_page import setting_rows
-
-    table = Table("setting", "default", "allowed", "what")
-    for row in setting_rows():
-        if word.lower() in " ".join(row).lower():
-            table.add_row(*map(escape, row))
-    out.print(table)
+for function in (run.simulate, run.server, run.client, run.experiment, deploy.certs, deploy.gateway, deploy.health):
+    app.command()(function)
+app.command("settings")(look.show_settings)
 
 
 @app.callback(invoke_without_command=True)
 def version(version: Annotated[bool, typer.Option("--version", help="show the version and end")] = False) -> None:
     """Find what many private datasets share and what each has alone."""
     if version:
-        _line(f"perdl {__version__}")
+        print_line(out, f"perdl {__version__}")
         raise typer.Exit
-
-
-def _check_trust(certs: Path | None, insecure: bool, folder: str) -> None:
-    if insecure == (certs is not None):
-        given = "both --certs and --insecure are given" if insecure else "neither --certs nor --insecure is given"
-        raise SettingsError(f"{given}; use --certs {folder}, or --insecure for plain text on this machine alone")
-
-
-def _say(name: str, text: str) -> None:
-    _line(f"{name}: {text}")
-
-
-def _line(text: str) -> None:
-    print_line(out, text)

@@ -1,0 +1,177 @@
+"""The commands that run a federation: ``perdl simulate``, ``server``, ``client``, ``experiment``."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Annotated, cast
+
+import typer
+
+from common.errors import SettingsError
+from perdl.command import command, out, prepare, results_go_to
+from perdl.console import print_experiment, print_line, print_summary
+
+ConfigArgument = Annotated[
+    str, typer.Argument(help="a TOML file, or a preset, such as synthetic, mnist-best, surveillance")
+]
+OverrideOption = Annotated[list[str], typer.Option("-c", "--set", help="key=value (see perdl settings)")]
+OutputOption = Annotated[Path | None, typer.Option(help="folder of the results; default runs/NAME-DATE")]
+SeedOption = Annotated[int | None, typer.Option(help="seed of every random stream")]
+InsecureOption = Annotated[bool, typer.Option(help="plain text, and no keys: on this machine alone")]
+OverwriteOption = Annotated[bool, typer.Option(help="replace the results of a former run in this folder")]
+LogOption = Annotated[
+    Path | None,
+    typer.Option(help="file to which the log is added as JSON lines; a server's is OUTPUT/log.jsonl"),
+]
+VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="show Flower's and perdl's own log")]
+
+
+@command
+def simulate(
+    config: ConfigArgument = "synthetic",
+    override: OverrideOption = [],  # noqa: B006 (typer copies it)
+    output: OutputOption = None,
+    seed: SeedOption = None,
+    overwrite: OverwriteOption = False,
+    engine: Annotated[str, typer.Option(help="in-process, or ray: Flower's simulation runtime")] = "in-process",
+    log: LogOption = None,
+    verbose: VerboseOption = False,
+) -> None:
+    """Simulate all clients on this machine."""
+    from perdl import run
+    from perdl.progress import progress
+
+    if engine not in ("in-process", "ray"):
+        raise SettingsError(f"--engine {engine}: must be in-process or ray")
+    settings = run.count_clients(prepare(config, override, output, seed, overwrite))
+    with progress(Path(settings.output), settings.rounds, out):
+        summary = run.simulate(settings, cast(run.Engine, engine))
+    print_summary(out, summary, Path(settings.output))
+
+
+@command
+def server(
+    config: ConfigArgument = "processes",
+    address: Annotated[str, typer.Option(help="HOST:PORT on loopback for the clients")] = "127.0.0.1:8000",
+    resume: Annotated[
+        Path | None, typer.Option(help="go on with the run that was left unfinished in this folder")
+    ] = None,
+    certs: Annotated[Path | None, typer.Option(help="folder made by perdl certs: TLS, and who may join")] = None,
+    insecure: InsecureOption = False,
+    override: OverrideOption = [],  # noqa: B006
+    output: OutputOption = None,
+    seed: SeedOption = None,
+    overwrite: OverwriteOption = False,
+    log: LogOption = None,
+    verbose: VerboseOption = False,
+) -> None:
+    """Wait for real clients, run one federation with them, write its results, end."""
+    from perdl.progress import progress
+    from perdl.run import resumed_settings, serve, server_log
+    from perdl_server.checkpoint import load_checkpoint
+
+    _check_trust(certs, insecure, "DIR made by `perdl certs DIR`")
+    if resume is None:
+        settings = prepare(config, override, output, seed, overwrite)
+    else:
+        settings = resumed_settings(resume, override)
+        results_go_to(resume)
+        _line(f"going on after round {load_checkpoint(resume).round}")
+
+    def ready() -> None:
+        _line(f"server on {address}, waiting for {settings.n_clients} clients")
+
+    with progress(Path(settings.output), settings.rounds, out, server_log(Path(settings.output))):
+        summary = serve(settings, address, ready, certs=certs, on_event=_line, resume=resume is not None)
+    print_summary(out, summary, Path(settings.output))
+
+
+@command
+def client(
+    name: Annotated[str, typer.Option(help="stable id, the same at every start; sorts the clients")],
+    server: Annotated[str, typer.Option(help="HOST:PORT of the server or its gateway")] = "127.0.0.1:8000",
+    certs: Annotated[Path | None, typer.Option(help="folder of ca.crt and key: TLS, and who this client is")] = None,
+    insecure: InsecureOption = False,
+    trust_network: Annotated[bool, typer.Option(help="with --insecure: plain text to another machine too")] = False,
+    data: Annotated[Path | None, typer.Option(help="this client's samples: .npy .npz .csv .mat, IDX, images")] = None,
+    samples_in: Annotated[str, typer.Option(help="rows or columns")] = "rows",
+    variable: Annotated[str | None, typer.Option(help="name of the array in .npz and .mat files")] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="state and model of this client; default perdl-clients/NAME")
+    ] = None,
+    min_samples: Annotated[int, typer.Option(min=1, help="samples that must use an atom before it is sent")] = 2,
+    override: OverrideOption = [],  # noqa: B006
+    wait: Annotated[float, typer.Option(min=0, max=1e9, help="seconds to wait for a server that is not there")] = 300.0,
+    stock: Annotated[bool, typer.Option(help="run Flower's own flower-supernode instead")] = False,
+    log: LogOption = None,
+    verbose: VerboseOption = False,
+) -> None:
+    """Take part in one federation with private data, write this client's own model, end."""
+    from perdl_client.runner import node_config, run_client, run_stock
+    from perdl_client.trust import check_plain_text, load_credentials
+
+    _check_trust(certs, insecure, "FOLDER that holds ca.crt and key")
+    if certs is None:
+        check_plain_text(server, trust_network)
+    credentials = load_credentials(certs) if certs else None
+    # A proxy for the world outside is none for this machine.
+    for key in ("NO_PROXY", "no_proxy"):
+        os.environ[key] = ",".join(filter(None, [os.environ.get(key), "127.0.0.1,localhost,::1"]))
+    os.umask(0o077)  # states, model and log are this user's alone
+    told = node_config(name, data, samples_in, variable, folder, min_samples, override)
+    if stock:
+        raise typer.Exit(run_stock(server, told, credentials))
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    run_client(server, told, stop=stop, max_wait=wait, on_event=lambda text: _say(name, text), credentials=credentials)
+    if stop.is_set():
+        raise KeyboardInterrupt
+
+
+@command
+def experiment(
+    name: Annotated[str, typer.Argument(help="synthetic, mnist or surveillance")],
+    preset: Annotated[
+        str | None,
+        typer.Option(help="text: as the paper says; published: as its code has it; best, fixed-camera: ours"),
+    ] = None,
+    override: OverrideOption = [],  # noqa: B006
+    output: OutputOption = None,
+    seed: SeedOption = None,
+    overwrite: OverwriteOption = False,
+    quick: Annotated[bool, typer.Option(help="a small version, under half a minute")] = False,
+    full: Annotated[bool, typer.Option(help="all there is, however long it takes (synthetic)")] = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Run one of the paper's experiments: its figure, tables, and three sentences."""
+    from perdl.experiments.run import preset_of, run_experiment
+
+    preset, config = preset_of(name, preset)
+    settings = prepare(config, override, output, seed, overwrite)
+    with out.status("beginning") as status:
+
+        def tell(text: str) -> None:
+            status.update(text)
+            if not out.is_terminal:
+                _line(f"... {text}")
+
+        results = run_experiment(name, settings, preset=preset, quick=quick, full=full, progress=tell)
+    print_experiment(out, results, Path(settings.output))
+
+
+def _check_trust(certs: Path | None, insecure: bool, folder: str) -> None:
+    if insecure == (certs is not None):
+        given = "both --certs and --insecure are given" if insecure else "neither --certs nor --insecure is given"
+        raise SettingsError(f"{given}; use --certs {folder}, or --insecure for plain text on this machine alone")
+
+
+def _say(name: str, text: str) -> None:
+    _line(f"{name}: {text}")
+
+
+def _line(text: str) -> None:
+    print_line(out, text)
