@@ -119,13 +119,13 @@ def simulate(
     """
     from perdl import run
     from perdl.command import claim_folder, find_config
-    from perdl.figures import draw_figures
+    from perdl.plots import draw_figures
 
     path = find_config(str(config))
     chosen = override_settings(load_settings(path), settings or {})
     chosen = run.count_clients(claim_folder(chosen, path.stem, Path(output) if output else None, overwrite))
     run.simulate(chosen, engine)
-    draw_figures(Path(chosen.output))
+    draw_figures(Path(chosen.output), ["png"])
     result = read_run(chosen.output)
     warn_of_doubts(result.summary, 2)
     return result

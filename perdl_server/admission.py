@@ -171,7 +171,10 @@ class Door:
             "n_features": payload.scalar("n_features", int),
             "n_samples": payload.scalar("n_samples", int),
             "n_atoms": payload.scalar("n_atoms", int),
-            **{key: payload.scalar(key, float) for key in ("start_error", "nonzeros", "mean_share")},
+            **{
+                key: payload.scalar(key, float)
+                for key in ("start_error", "nonzeros", "mean_share", "largest_feature_share")
+            },
         }
         return Arrival(node, name, 0, payload.scalar("returning", bool), facts, dictionary, usage)
 

@@ -21,6 +21,7 @@ from perdl_server.roster import Member, Roster
 
 SHARED = np.linalg.qr(np.random.default_rng(0).standard_normal((6, 6))).Q
 SCALARS = {"n_features": 6, "n_samples": 9, "n_atoms": 6, "start_error": 0.1, "nonzeros": 1.0, "mean_share": 0.0}
+SCALARS |= {"largest_feature_share": 0.2}
 
 
 class Node:
