@@ -92,19 +92,66 @@ class DataSettings(_Table):
     variable: str | None = Field(None, description="name of the array in .npz and .mat files")
     n_samples: int | None = Field(None, ge=1, description="samples a client; default 200 synthetic, 500 mnist")
     center: bool = Field(False, description="subtract each client's own mean of every feature")
+    drop_constant: bool = Field(
+        False, description="set features that are constant at a client to zero there; center does so too"
+    )
+    divide_by: str | None = Field(
+        None, description='constants that features (or channels) are divided by, agreed by all: "1, 200, 0.5"'
+    )
+    scale: Literal["none", "client", "features"] = Field(
+        "none",
+        description="client: divide by the client's own root mean square; features: each feature by its own standard "
+        "deviation, which bends what is shared unless clients are alike",
+    )
+    whiten: bool = Field(
+        False, description="make each client's second moments equal (ZCA); shared atoms are then of whitened data"
+    )
     majority: float = Field(0.9, ge=0, le=1, description="mnist: share of a client's own digit")
     layout: Literal["thumbnails", "blocks", "fixed-camera"] = Field(
         "thumbnails", description="video: what a column of a frame's matrix is, see perdl_client/layouts.py"
     )
-    patch: int = Field(
-        40, ge=1, description="video: side of a patch in pixels; with blocks, how many blocks along each side"
+    patch: int | None = Field(
+        None,
+        ge=1,
+        description="cut images into patches of so many pixels a side; video: default 40; with blocks, how many blocks "
+        "along each side",
     )
-    window: int = Field(4, ge=1, description="video, fixed-camera: frames in a row that a client holds")
+    window: int | None = Field(
+        None,
+        ge=1,
+        description="cut a time series (rows are moments) into windows of so many rows; video, fixed-camera: frames in "
+        "a row that a client holds, default 4",
+    )
+    stride: int | None = Field(
+        None, ge=1, description="rows or pixels from one window or patch to the next; default: no overlap"
+    )
     every: int = Field(1, ge=1, description="video: take every so many-th frame")
     n_frames: int | None = Field(None, ge=1, description="video: take at most so many frames")
     masks: str | None = Field(
         None, description="video: folder of masks of what moves; default: groundtruth beside the frames"
     )
+
+    @model_validator(mode="after")
+    def _cut_one_way(self) -> Self:
+        if self.source != "video" and self.window is not None and self.patch is not None:
+            raise ValueError(f"window = {self.window}: is for time series and patch for images: set one of them")
+        cut = "window" if self.window is not None else "patch"
+        if self.source == "synthetic" and (self.window is not None or self.patch is not None):
+            what = "time series in files" if self.window is not None else "images in files"
+            raise ValueError(f"{cut} = {self.window or self.patch}: is for {what}: set data.source = files")
+        if self.stride is not None and self.window is None and self.patch is None:
+            raise ValueError(f"stride = {self.stride}: needs window (time series) or patch (images)")
+        return self
+
+    @property
+    def video_patch(self) -> int:
+        """Side of a video's patch."""
+        return self.patch or 40
+
+    @property
+    def video_window(self) -> int:
+        """Frames in a row that a client of a fixed camera holds."""
+        return self.window or 4
 
 
 class SyntheticSettings(_Table):
