@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -120,7 +121,10 @@ def load_data(identity: Identity, settings: Settings) -> ClientData:
     """
     samples = _load(identity, settings)
     cut = cut_of(settings.data, samples.shape)
-    Y = cut.apply(samples.data.T).T.astype(settings.dtype, copy=False)
+    try:
+        Y = cut.apply(samples.data.T).T.astype(settings.dtype, copy=False)
+    except DataError as error:
+        raise DataError(f"{identity.name}: {error}") from None
     if Y.size == 0:
         raise DataError(f"{identity.name} has no data: {Y.shape[1]} samples of {Y.shape[0]} features")
     largest = float(np.abs(Y).max())
@@ -278,7 +282,7 @@ def check_data(settings: Settings) -> None:
             path, samples_in=settings.data.samples_in, variable=settings.data.variable, n_features=n_features
         )
         n_features = Y.shape[0]
-        check_features(settings, f"client-{i + 1}", n_features)
+        check_features(settings, f"client-{i + 1}", math.prod(cut_of(settings.data, (n_features,)).piece))
 
 
 def check_features(settings: Settings, name: str, n_features: int) -> None:

@@ -89,7 +89,7 @@ def test_float32_stays_float32():
 
 
 def test_what_cannot_be_done_is_said_with_the_cure():
-    with pytest.raises(SettingsError, match=r'data.divide_by = "1, two": must be positive numbers and commas'):
+    with pytest.raises(SettingsError, match=r'data.divide_by = "1, two": must be positive numbers with commas between'):
         fitted(divide_by="1, two")
     with pytest.raises(SettingsError, match=r"must be positive"):
         fitted(divide_by="1, 0, 1, 1")
@@ -141,5 +141,5 @@ def test_what_is_no_model_is_said(tmp_path):
     with pytest.raises(PerdlError, match=r"No such file .*; give a client's folder"):
         load_model(tmp_path)
     np.savez(tmp_path / "dictionary.npz", dictionary=np.ones((2, 2)))
-    with pytest.raises(PerdlError, match=r"is no client's model"):
+    with pytest.raises(PerdlError, match=r"is not a client's model"):
         load_model(tmp_path)
