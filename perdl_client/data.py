@@ -16,9 +16,10 @@ from common.errors import DataError, SettingsError
 from common.protocol import check_name, natural_key
 from common.settings import LearningSettings, Settings
 from common.synthetic import ClientTruth, generate
+from perdl_client.file_checks import file_error
 from perdl_client.layouts import LAYOUTS, crop
 from perdl_client.mnist import label_partition, load_mnist
-from perdl_client.sources import load_samples
+from perdl_client.sources import Features, load_samples
 from perdl_client.start import check_fit
 from perdl_client.video_source import frame_folder, read_frames
 
@@ -139,7 +140,7 @@ def _load(identity: Identity, settings: Settings) -> Floats:
             str(own["data"]),
             samples_in=own.get("samples-in", "rows"),
             variable=own.get("variable") or None,
-        )
+        ).data
     known = truth(identity, settings)
     if known is not None:
         return known.data
@@ -165,7 +166,7 @@ def _load(identity: Identity, settings: Settings) -> Floats:
         return frame_samples(settings, identity.partition)
     return load_samples(
         _one_file_each(settings)[identity.partition], samples_in=data.samples_in, variable=data.variable
-    )
+    ).data
 
 
 def video_frames(settings: Settings) -> NDArray[np.uint8]:
@@ -195,7 +196,7 @@ def frame_samples(settings: Settings, i: int) -> Floats:
 
 
 def client_files(settings: Settings) -> list[Path]:
-    """Return one file for each client of ``data.source = "files"``, in natural order.
+    """Return one file or folder for each client of ``data.source = "files"``, in natural order.
 
     Raises
     ------
@@ -226,7 +227,7 @@ def check_data(settings: Settings) -> None:
     Raises
     ------
     DataError
-        If a file cannot be used, or its samples have other features than the first file's.
+        If a file cannot be used, or its samples have other features than the first file's, or features of other names.
     """
     if settings.data.source == "memory":
         raise DataError(NO_ARRAYS)
@@ -242,13 +243,12 @@ def check_data(settings: Settings) -> None:
         check_fit(settings, len(frame_samples(settings, 0)), "client-1")
     if settings.data.source != "files":
         return
-    n_features = None
+    features, samples_in = Features(), settings.data.samples_in
     for i, path in enumerate(_one_file_each(settings)):
-        Y = load_samples(
-            path, samples_in=settings.data.samples_in, variable=settings.data.variable, n_features=n_features
-        )
-        n_features = Y.shape[0]
-        check_features(settings, f"client-{i + 1}", n_features)
+        samples = load_samples(path, samples_in=samples_in, variable=settings.data.variable)
+        if wrong := features.compare(samples, str(path), samples_in):
+            raise file_error(path, wrong)
+        check_features(settings, f"client-{i + 1}", len(samples.data))
 
 
 def check_features(settings: Settings, name: str, n_features: int) -> None:
