@@ -85,11 +85,11 @@ class DataSettings(_Table):
     )
     path: str | None = Field(
         None,
-        description="mnist: folder of the IDX files; files: folder or glob, a file a client; "
+        description="mnist: folder of the IDX files; files: folder or glob, a file or a folder a client; "
         "video: folder of frames, or a video file (extra: video)",
     )
     samples_in: Literal["rows", "columns"] = Field("rows", description="orientation of files")
-    variable: str | None = Field(None, description="name of the array in .npz and .mat files")
+    variable: str | None = Field(None, description="name of the array in .npz, .mat and HDF5 files")
     n_samples: int | None = Field(None, ge=1, description="samples a client; default 200 synthetic, 500 mnist")
     center: bool = Field(False, description="subtract each client's own mean of every feature")
     drop_constant: bool = Field(

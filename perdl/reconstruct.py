@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -34,7 +35,9 @@ class Reconstruction:
     error: float
 
 
-def reconstruct(model: ClientModel, samples: Samples, part: Part = "all", n_nonzero: int | None = None) -> Reconstruction:
+def reconstruct(
+    model: ClientModel, samples: Samples, part: Part = "all", n_nonzero: int | None = None
+) -> Reconstruction:
     """Return samples as a model's atoms write them.
 
     Parameters
@@ -64,7 +67,7 @@ def reconstruct(model: ClientModel, samples: Samples, part: Part = "all", n_nonz
     if n_nonzero is not None and part in ("shared", "own"):
         raise SettingsError(f"--atoms is for the parts all and rest: {part} is coded as the run learnt")
     Y = samples.data.T.astype(model.global_dictionary.dtype, copy=False)
-    cut = model.cut.without_gaps()
+    cut = model.cut.on(samples.shape)
     pieces = cut.apply(Y)
     if n_nonzero is not None:
         whole = model.reconstruct(pieces, n_nonzero)
@@ -76,7 +79,9 @@ def reconstruct(model: ClientModel, samples: Samples, part: Part = "all", n_nonz
     written = cut.undo(whole, len(Y))
     size = float(np.linalg.norm(Y))
     error = float(np.linalg.norm(Y - written)) / size if size > 0 else 0.0
-    return Reconstruction(Y - written if part == "rest" else cut.undo(parts[part], len(Y)), error)
+    if part == "rest":
+        return Reconstruction(Y - written, error)
+    return Reconstruction(written if part == "all" else cut.undo(parts[part], len(Y)), error)
 
 
 def check_features(model: ClientModel, samples: Samples) -> None:
@@ -88,9 +93,9 @@ def check_features(model: ClientModel, samples: Samples) -> None:
         With both numbers, or the first name that differs.
     """
     cut = model.cut
-    # Of windows and patches only the channels are fixed: series and images may have any size.
-    fixed = {"window": slice(0, None), "patch": slice(2, None)}.get(cut.kind, slice(0, None))
-    same = samples.shape[fixed] == cut.shape[fixed] or (cut.kind != "patch" and np.prod(samples.shape) == np.prod(cut.shape))
+    same = len(samples.data) == math.prod(cut.shape)
+    if cut.kind == "patch":  # images may be of any size
+        same = len(samples.shape) == len(cut.shape) and samples.shape[2:] == cut.shape[2:]
     if not same:
         raise DataError(
             f"the samples have the shape {samples.shape}, those of the model {cut.shape}: give samples of the features "
@@ -99,11 +104,13 @@ def check_features(model: ClientModel, samples: Samples) -> None:
     names = [(i, a, b) for i, (a, b) in enumerate(zip(samples.names, model.names, strict=False)) if a != b]
     if names:
         i, found, expected = names[0]
-        raise DataError(f"feature {i + 1} is called {found!r}, the model's {expected!r}: give the same columns in the same order")
+        raise DataError(
+            f"feature {i + 1} is called {found!r}, the model's {expected!r}: give the same columns in the same order"
+        )
 
 
 def write_rows(rows: Floats, path: Path, shape: tuple[int, ...], names: tuple[str, ...]) -> None:
-    """Write samples as ``.csv``, with the names of features if they have any, or as ``.npy`` in the shape that they had.
+    """Write samples as ``.csv`` with the names of features if they have any, or as ``.npy`` in the shape they had.
 
     Raises
     ------

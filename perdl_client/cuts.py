@@ -169,6 +169,6 @@ class Cut:
             return join_patches(pieces, self.shape, self.size, self.stride).reshape(n, -1)
         return pieces
 
-    def without_gaps(self) -> Cut:
-        """The same with pieces at least end to end, so that :meth:`undo` knows all."""
-        return Cut(self.kind, self.size, min(self.stride, self.size) or 1, self.shape)
+    def on(self, shape: tuple[int, ...]) -> Cut:
+        """The same for samples of another shape, with pieces at least end to end, so that :meth:`undo` knows all."""
+        return Cut(self.kind, self.size, min(self.stride, self.size), shape)

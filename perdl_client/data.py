@@ -18,11 +18,12 @@ from common.protocol import check_name, natural_key
 from common.settings import LearningSettings, Settings
 from common.synthetic import ClientTruth, generate
 from perdl_client.cuts import Cut
+from perdl_client.file_checks import file_error
 from perdl_client.layouts import LAYOUTS, crop
 from perdl_client.mnist import label_partition, load_mnist
 from perdl_client.preprocess import Preprocessing, cut_of, fit_preprocessing
 from perdl_client.samples import Samples
-from perdl_client.sources import load_samples
+from perdl_client.sources import Features, load_samples
 from perdl_client.start import check_fit
 from perdl_client.video_source import frame_folder, read_frames
 
@@ -163,12 +164,10 @@ def _load(identity: Identity, settings: Settings) -> Samples:
                 f"{identity.name} was started with --data, but the run is of synthetic samples: start the server with "
                 "the preset files, or -c data.source=files"
             )
-        return _plain(
-            load_samples(
-                str(own["data"]),
-                samples_in=own.get("samples-in", "rows"),
-                variable=own.get("variable") or None,
-            )
+        return load_samples(
+            str(own["data"]),
+            samples_in=own.get("samples-in", "rows"),
+            variable=own.get("variable") or None,
         )
     known = truth(identity, settings)
     if known is not None:
@@ -193,8 +192,8 @@ def _load(identity: Identity, settings: Settings) -> Samples:
         return Samples(np.ascontiguousarray(pixels[chosen].T) / 255.0, (28, 28))
     if data.source == "video":
         return _plain(frame_samples(settings, identity.partition))
-    return _plain(
-        load_samples(_one_file_each(settings)[identity.partition], samples_in=data.samples_in, variable=data.variable)
+    return load_samples(
+        _one_file_each(settings)[identity.partition], samples_in=data.samples_in, variable=data.variable
     )
 
 
@@ -229,7 +228,7 @@ def frame_samples(settings: Settings, i: int) -> Floats:
 
 
 def client_files(settings: Settings) -> list[Path]:
-    """Return one file for each client of ``data.source = "files"``, in natural order.
+    """Return one file or folder for each client of ``data.source = "files"``, in natural order.
 
     Raises
     ------
@@ -260,7 +259,7 @@ def check_data(settings: Settings) -> None:
     Raises
     ------
     DataError
-        If a file cannot be used, or its samples have other features than the first file's.
+        If a file cannot be used, or its samples have other features than the first file's, or features of other names.
     """
     if settings.data.source == "memory":
         raise DataError(NO_ARRAYS)
@@ -276,13 +275,12 @@ def check_data(settings: Settings) -> None:
         check_fit(settings, len(frame_samples(settings, 0)), "client-1")
     if settings.data.source != "files":
         return
-    n_features = None
+    features, samples_in = Features(), settings.data.samples_in
     for i, path in enumerate(_one_file_each(settings)):
-        Y = load_samples(
-            path, samples_in=settings.data.samples_in, variable=settings.data.variable, n_features=n_features
-        )
-        n_features = Y.shape[0]
-        check_features(settings, f"client-{i + 1}", math.prod(cut_of(settings.data, (n_features,)).piece))
+        samples = load_samples(path, samples_in=samples_in, variable=settings.data.variable)
+        if wrong := features.compare(samples, str(path), samples_in):
+            raise file_error(path, wrong)
+        check_features(settings, f"client-{i + 1}", math.prod(cut_of(settings.data, samples.shape).piece))
 
 
 def check_features(settings: Settings, name: str, n_features: int) -> None:

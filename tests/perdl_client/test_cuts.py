@@ -49,7 +49,7 @@ def test_of_what_no_piece_held_nothing_is_claimed():
     joined = join_windows(cut_windows(np.arange(10.0), 2, 4), 10, 2, 4).ravel()
     assert np.flatnonzero(np.isnan(joined)).tolist() == [2, 3, 6, 7]
     assert np.array_equal(joined[[0, 1, 4, 5, 8, 9]], [0, 1, 4, 5, 8, 9])
-    cut = Cut("window", 2, 4, (1,)).without_gaps()
+    cut = Cut("window", 2, 4, (1,)).on((1,))
     assert np.array_equal(cut.undo(cut.apply(np.arange(10.0)[:, None]), 10).ravel(), np.arange(10))
 
 
