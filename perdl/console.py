@@ -32,7 +32,7 @@ def print_summary(console: Console, summary: Mapping[str, Any], folder: Path) ->
         table.add_column("file", overflow="fold")
     with_truth = "local_distance_max" in final
     if with_truth:
-        table.add_column("local off truth", justify="right")
+        table.add_column("off truth", justify="right")
     for name, facts in summary["clients"].items():
         cells = [escape(name), str(facts["n_samples"]), str(facts["n_atoms"]), f"{facts['nonzeros']:.1f}"]
         cells += [f"{facts[key]:.0%}" if key in facts else "-" for key in ("final_shared", "final_own")]
