@@ -292,6 +292,9 @@ class PerMA(Strategy):
             self._report["warnings"] = warnings(
                 Ended(self._report, facts, self.settings, D, self._consensus, self._idle)
             )
+        shapes = {member.facts["shape"] for member in federation.members if member.facts.get("shape")}
+        if len(shapes) == 1:
+            self._report["shape"] = [int(side) for side in shapes.pop().split("x")]
         summary = {
             **self._report,
             "rounds": self._report.get("rounds", 0),
