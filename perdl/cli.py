@@ -26,6 +26,7 @@ for function in (
     deploy.gateway,
     deploy.health,
     models.reconstruct,
+    look.report,
 ):
     app.command()(function)
 app.command("settings")(look.show_settings)

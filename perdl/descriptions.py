@@ -13,7 +13,7 @@ FIGURES = ("convergence", "path_lengths", "variance", "atoms", "own_atoms", "usa
 
 MOST_CLIENTS = 40
 """Rows or columns of clients that stay legible."""
-MOST_USAGE = 40
+MOST_USAGE = 30, 15
 """Shared atoms, and own atoms, of which the usage is drawn."""
 
 
@@ -74,7 +74,7 @@ def counted(n: int, thing: str) -> str:
 
 def first_of(shown: int, n: int) -> str:
     """Say how many of many are shown; empty if all are."""
-    return f" Shown: the first {shown} of {n}." if n > shown else ""
+    return f" The first {shown} of {n} are shown." if n > shown else ""
 
 
 def sentences(figure: str, reading: Reading, client: str | None = None) -> str:
@@ -174,11 +174,10 @@ def _usage(reading: Reading) -> str:
         if len(dead):
             text += f" No client uses {_listed([f'shared atom {j + 1}' for j in dead])}."
     most = max(len(u) - r_g for u in reading.usage.values())
-    return (
-        text
-        + first_of(MOST_CLIENTS, len(clients))
-        + (f" Shown: at most {MOST_USAGE} shared and {MOST_USAGE} own atoms." if max(r_g, most) > MOST_USAGE else "")
-    )
+    text += first_of(MOST_CLIENTS, len(clients))
+    if r_g > MOST_USAGE[0] or most > MOST_USAGE[1]:
+        text += f" At most {MOST_USAGE[0]} shared and {MOST_USAGE[1]} own atoms are shown."
+    return text
 
 
 def _participation(reading: Reading) -> str:

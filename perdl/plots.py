@@ -159,17 +159,18 @@ def usage(source: Any) -> Figure:
     reading = _readable("usage", source)
     from perdl.drawing import label, new_figure, style
 
+    shown, shown_own = MOST_USAGE
     with style():
         names = list(reading.usage)[:MOST_CLIENTS]
         r_g = reading.global_dictionary.shape[1]
-        shared = np.array([reading.usage[name][:r_g] for name in names]).T[:MOST_USAGE]
-        own = [reading.usage[name][r_g:][:MOST_USAGE] for name in names]
+        shared = np.array([reading.usage[name][:r_g] for name in names]).T[:shown]
+        own = [reading.usage[name][r_g:][:shown_own] for name in names]
         height = max(map(len, own))
         own_rows = np.array([np.pad(u.astype(float), (0, height - len(u)), constant_values=np.nan) for u in own]).T
         table = np.vstack([shared, own_rows.reshape(height, len(names))])
         figure = new_figure(min(1.3 + 0.16 * len(table), 9.5))
         axes = figure.subplots()
-        image = axes.imshow(np.sqrt(table), cmap="Blues", vmin=0, aspect="auto", interpolation="nearest")
+        image = axes.imshow(np.cbrt(table), cmap="Blues", vmin=0, aspect="auto", interpolation="nearest")
         rows, columns = np.nonzero(table == 0)
         axes.plot(columns, rows, "x", color="0.3", markersize=4)
         axes.axhline(len(shared) - 0.5, color="k", linewidth=1.2)
@@ -177,9 +178,9 @@ def usage(source: Any) -> Figure:
         labels = [f"shared {k + 1}" for k in range(len(shared))] + [f"own {k + 1}" for k in range(height)]
         axes.set_yticks(range(0, len(table), step), labels[::step])
         axes.set_xticks(range(len(names)), [label(name) for name in names], rotation=90)
-        bar = figure.colorbar(image, ax=axes, label="share of the energy")
-        marks = np.linspace(0, np.sqrt(np.nanmax(table)), 5)
-        bar.set_ticks(list(marks), labels=[f"{mark * mark:.2g}" for mark in marks])
+        bar = figure.colorbar(image, ax=axes, label="share of the energy", aspect=40, pad=0.02)
+        marks = [mark for mark in (0, 0.001, 0.01, 0.03, 0.1, 0.2, 0.4, 0.7, 1) if mark <= np.nanmax(table)]
+        bar.set_ticks(np.cbrt(marks).tolist(), labels=[f"{mark:g}" for mark in marks])
         return figure
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, cast
 
 import typer
 
 from common.errors import SettingsError
+from common.settings import Settings
 from perdl.command import command, out, prepare, results_go_to
 from perdl.console import print_experiment, print_line, print_summary
 
@@ -65,6 +68,8 @@ def server(
     output: OutputOption = None,
     seed: SeedOption = None,
     overwrite: OverwriteOption = False,
+    dashboard: Annotated[bool, typer.Option("--dashboard", help="show the run on a page on this machine")] = False,
+    dashboard_port: Annotated[int, typer.Option(min=0, max=65535, help="of that page; default a free one")] = 0,
     log: LogOption = None,
     verbose: VerboseOption = False,
 ) -> None:
@@ -84,7 +89,10 @@ def server(
     def ready() -> None:
         _line(f"server on {address}, waiting for {settings.n_clients} clients")
 
-    with progress(Path(settings.output), settings.rounds, out, server_log(Path(settings.output))):
+    with (
+        _dashboard(settings, dashboard or dashboard_port > 0, dashboard_port),
+        progress(Path(settings.output), settings.rounds, out, server_log(Path(settings.output))),
+    ):
         summary = serve(settings, address, ready, certs=certs, on_event=_line, resume=resume is not None)
     print_summary(out, summary, Path(settings.output))
 
@@ -163,6 +171,20 @@ def experiment(
 
         results = run_experiment(name, settings, preset=preset, quick=quick, full=full, progress=tell)
     print_experiment(out, results, Path(settings.output))
+
+
+@contextmanager
+def _dashboard(settings: Settings, wanted: bool, port: int) -> Iterator[None]:
+    """Show a server's run on a page, and say where, if that is wanted."""
+    if not wanted:
+        yield
+        return
+    from perdl.dashboard import dashboard
+    from perdl.run import server_log
+
+    with dashboard(settings, server_log(Path(settings.output)), port) as url:
+        _line(f"dashboard: {url}")
+        yield
 
 
 def _check_trust(certs: Path | None, insecure: bool, folder: str) -> None:
