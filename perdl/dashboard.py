@@ -71,7 +71,8 @@ class Board:
     def state(self) -> dict[str, Any]:
         """Return all that the page shows."""
         self._asked = time.monotonic()
-        ended = self._end() or self.over  # looked for first: what was written before it is then seen below
+        summary = self._ended()  # looked for first: what was written before it is then seen below
+        ended = self._why(summary) if summary else self.over
         self._read()
         rounds = [self._rounds[t] for t in sorted(self._rounds)]
         shown = np.unique(np.linspace(0, max(len(rounds) - 1, 0), min(len(rounds), _POINTS)).astype(int))
@@ -87,6 +88,7 @@ class Board:
             "clients": [self._clients[name] for name in sorted(self._clients, key=natural_key)],
             "log": list(self._lines),
             "ended": ended,
+            "notes": summary.get("warnings", []),
             **self._facts,
         }
 
@@ -112,11 +114,14 @@ class Board:
     def _seen(self, client: str) -> dict[str, Any]:
         return self._clients.setdefault(client, {"name": client, "round": 0, "error": None})
 
-    def _end(self) -> str:
-        """Why the run ended; empty while it goes on."""
+    def _ended(self) -> dict[str, Any]:
+        """The summary of the run; empty while it goes on."""
         if identity(self._summary) in (None, self._former):
-            return ""
-        reason = str(json.loads(self._summary.read_text(encoding="utf-8")).get("stop_reason"))
+            return {}
+        return dict(json.loads(self._summary.read_text(encoding="utf-8")))
+
+    def _why(self, summary: dict[str, Any]) -> str:
+        reason = str(summary.get("stop_reason"))
         tolerance = f"no atom of D^g moved more than {self._settings.tolerance:g}"
         return {"rounds": "all rounds are done", "tolerance": tolerance}.get(reason, reason)
 

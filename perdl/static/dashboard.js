@@ -3,7 +3,7 @@
 
 const NS = "http://www.w3.org/2000/svg";
 const at = (id) => document.getElementById(id);
-const short = (x) => (x === null || x === undefined ? "-" : Math.abs(x) >= 1e-3 && Math.abs(x) < 1e4 ? String(Number(x.toPrecision(3))) : x.toExponential(1));
+const short = (x) => (x === null || x === undefined ? "-" : x === 0 ? "0" : Math.abs(x) >= 1e-3 && Math.abs(x) < 1e4 ? String(Number(x.toPrecision(3))) : x.toExponential(1));
 
 function element(name, attributes, text) {
   const made = document.createElementNS(NS, name);
@@ -34,6 +34,7 @@ function draw(id, name, t, y, low = y, high = y, bounds = null) {
   const label = (x, yy, anchor, text) => drawn.push(element("text", { x, y: yy, "text-anchor": anchor }, text));
   label(L - 5, T + 8, "end", short(log ? 10 ** top : top));
   label(L - 5, B, "end", short(log ? 10 ** floor : floor));
+  if (log) label(L - 5, (T + B) / 2, "end", "log");
   label(L, B + 16, "start", `round ${first}`);
   if (last > first) label(R, B + 16, "end", String(last));
   svg.replaceChildren(...drawn);
@@ -75,6 +76,9 @@ function show(state) {
       for (const text of [client.round ? String(client.round) : "none yet", short(client.error)]) row.append(Object.assign(document.createElement("td"), { textContent: text }));
       return row;
     }),
+  );
+  at("notes").replaceChildren(
+    ...state.notes.map((text) => Object.assign(document.createElement("li"), { textContent: `note: ${text}` })),
   );
   at("log").replaceChildren(
     ...state.log.toReversed().map((line) => {
