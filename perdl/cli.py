@@ -19,6 +19,7 @@ app = typer.Typer(
 )
 for function in (run.simulate, run.server, run.client, run.experiment, deploy.certs, deploy.gateway, deploy.health):
     app.command()(function)
+app.command("check")(look.check)
 app.command("settings")(look.show_settings)
 
 

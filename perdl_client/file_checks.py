@@ -39,7 +39,9 @@ def reading(path: Path, what: str) -> Iterator[None]:
         ) from error
 
 
-def require_samples(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any], name: str = "", max_dims: int = 4) -> None:
+def require_samples(
+    path: Path, shape: tuple[int, ...], dtype: np.dtype[Any], name: str = "", max_dims: int = 4
+) -> None:
     """Raise unless an array of this shape and type can be samples: a matrix, or images along its first axis."""
     what = f"array {name!r}" if name else "the array"
     if dtype.kind == "c":

@@ -1,7 +1,7 @@
 """Read a client's samples from the files people have; say in one line what is wrong with a file that cannot be used.
 
-People store samples in rows, the code wants them in columns. The transposition happens here and nowhere else. Each format
-has a module of its own, ``*_source.py``, whose reader returns an array with samples along its first axis.
+People store samples in rows, the code wants them in columns. The transposition happens here and nowhere else. Each
+format has a module of its own, ``*_source.py``, whose reader returns an array with samples along its first axis.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class Samples:
     data : (d, n) array, float32 or float64
         Columns are samples.
     shape : tuple of int
-        Of one sample: ``(h, w)`` or ``(h, w, c)`` for images, frames and arrays of them, else ``(d,)``. The d features are
-        in row-major order of it.
+        Of one sample: ``(h, w)`` or ``(h, w, c)`` for images, frames and arrays of them, else ``(d,)``. The d features
+        are in row-major order of it.
     names : tuple of str
         Of the d features, where the file has names for its columns; else empty.
     """
@@ -88,9 +88,9 @@ def load_samples(
     ----------
     path : str or Path
         A ``.npy``, ``.npz``, ``.csv``, ``.tsv``, ``.mat``, ``.parquet``, ``.feather``, ``.arrow``, ``.h5``, ``.hdf5``,
-        ``.wav``, video or IDX file (its name contains ``idx``; gzipped or not), a folder of images of one size and mode,
-        or a folder of data files of one format, whose samples are joined. Folders are read in natural order (``2.png``
-        before ``10.png``).
+        ``.wav``, video or IDX file (its name contains ``idx``; gzipped or not), a folder of images of one size and
+        mode, or a folder of data files of one format, whose samples are joined. Folders are read in natural order
+        (``2.png`` before ``10.png``).
     samples_in : {"rows", "columns"}
         How the file's matrix is laid out. What holds images, frames or sound has samples along its first axis whatever
         this says.
@@ -104,9 +104,9 @@ def load_samples(
     Returns
     -------
     Samples
-        float32 stays float32, all else becomes float64. 8-bit intensities of IDX files, images and videos are divided by
-        255, integers of sound scaled to [-1, 1); nothing else is rescaled. A float ``.npy`` file is memory-mapped, hence
-        read-only. A missing value of a Parquet or Arrow file is NaN.
+        float32 stays float32, all else becomes float64. 8-bit intensities of IDX files, images and videos are divided
+        by 255, integers of sound scaled to [-1, 1); nothing else is rescaled. A float ``.npy`` file is memory-mapped,
+        hence read-only. A missing value of a Parquet or Arrow file is NaN.
 
     Raises
     ------
@@ -128,7 +128,9 @@ def load_samples(
     if n_features is not None and len(data) != n_features:
         wrong = f"has {len(data)} features per sample, but {n_features} are expected"
         cure = _turn(samples, n_features, samples_in)
-        raise file_error(path, wrong + (cure or "; give every client a file with the same features, or correct n_features"))
+        raise file_error(
+            path, wrong + (cure or "; give every client a file with the same features, or correct n_features")
+        )
     return samples
 
 
@@ -155,7 +157,9 @@ class Features:
         if samples.names and samples.names != self.names:
             i = next(i for i, name in enumerate(samples.names) if name != self.names[i])
             same = sorted(samples.names) == sorted(self.names)
-            cure = "bring its columns into the same order" if same else "give all files the same columns in the same order"
+            cure = (
+                "bring its columns into the same order" if same else "give all files the same columns in the same order"
+            )
             return (
                 f"column {i + 1} is called {samples.names[i]!r}, but {self.names[i]!r} in {self._first_named!r}; {cure}"
             )
@@ -179,7 +183,9 @@ def _parts(path: Path) -> list[Path]:
     held = {one for one in formats.values() if one is not None}
     if not held or "image" in held:
         if entries and all(entry.is_dir() for entry in entries):
-            raise file_error(path, f"holds folders ({entries[0].name!r}, ...), not samples; give one of them to a client")
+            raise file_error(
+                path, f"holds folders ({entries[0].name!r}, ...), not samples; give one of them to a client"
+            )
         return [path]
     if len(set(formats.values())) > 1:
         first = entries[0]

@@ -242,7 +242,9 @@ def test_several_or_no_matrices_are_listed(tmp_path):
         text = message(tmp_path / name, variable="y")
         assert "has no array 'y'" in text
         assert "'Y' (7, 4)" in text
-    assert "has no 2-D to 4-D numeric array; it holds 'x' (7,) int64, 'y' (2, 2, 2, 1, 1) float64" in message(tmp_path / "b.npz")
+    assert "has no 2-D to 4-D numeric array; it holds 'x' (7,) int64, 'y' (2, 2, 2, 1, 1) float64" in message(
+        tmp_path / "b.npz"
+    )
     assert "it holds no array" in message(tmp_path / "c.npz")
     assert "and 20 more" in message(tmp_path / "d.npz")
 
