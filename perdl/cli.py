@@ -29,6 +29,7 @@ for function in (
     look.report,
 ):
     app.command()(function)
+app.command("check")(look.check)
 app.command("settings")(look.show_settings)
 
 
