@@ -71,7 +71,8 @@ def _alone(run: Ended) -> str:
 
 def _unrelated(run: Ended) -> str:
     edges, unrelated = run.edges[: run.report["n_global"]], np.asarray(run.report["unrelated_edges"])
-    far = int(np.count_nonzero(edges > 0.8 * unrelated[: len(edges)])) if len(run.clients) > 1 else 0
+    chance = unrelated[: len(edges)]  # 0 where atoms that are left fill the space: all are near there
+    far = int(np.count_nonzero((edges > 0.8 * chance) & (chance > 0))) if len(run.clients) > 1 else 0
     if not far:
         return ""
     return (
@@ -105,7 +106,7 @@ def _nothing_shared(run: Ended) -> str:
 
 def _disagreement(run: Ended) -> str:
     """Atoms of which the clients' versions differed in the last round."""
-    low = np.flatnonzero(run.consensus < AGREED)
+    low = np.setdiff1d(np.flatnonzero(run.consensus < AGREED), run.idle)
     if not len(low) or len(run.clients) < 2 or not run.report.get("rounds"):
         return ""
     low = low[np.argsort(run.consensus[low], kind="stable")]
@@ -127,7 +128,7 @@ def _alike(run: Ended) -> str:
     i, j = np.unravel_index(int(gram.argmax()), gram.shape)
     return (
         f"shared atoms {i + 1} and {j + 1} are nearly the same (cosine {gram[i, j]:.2f}): codes cannot tell them "
-        "apart; lower n_global, or take aggregation = polar or procrustes, which keep atoms orthogonal"
+        "apart; lower n_global, or take learner = orthogonal"
     )
 
 
@@ -148,7 +149,7 @@ def _out_of_scale(run: Ended) -> str:
     if run.settings.coder != "hard-threshold":
         return ""
     errors = {name: facts.get("final_error", facts["start_error"]) for name, facts in run.clients.items()}
-    empty = [name for name, facts in run.clients.items() if facts["nonzeros"] < 1 and errors[name] > 0.7]
+    empty = [name for name, facts in run.clients.items() if facts["nonzeros"] < 0.5 and errors[name] > 0.7]
     if not empty:
         return ""
     facts, learning = run.clients[empty[0]], run.settings.for_client(empty[0])
@@ -222,7 +223,7 @@ def _badly_explained(run: Ended) -> str:
 
 
 def _names(names: Sequence[str], most: int = 3) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} others" if len(names) > most else "")
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _atoms(atoms: Sequence[int] | NDArray[np.intp], most: int = 3) -> str:
