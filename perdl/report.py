@@ -241,8 +241,8 @@ def _participants(reading: Reading) -> list[dict[str, str]]:
             "client": name,
             "samples": str(facts.get("n_samples", "-")),
             "atoms": str(facts.get("n_atoms", "-")),
-            "used a sample": f"{facts['nonzeros']:.1f}" if "nonzeros" in facts else "-",
-            "rounds answered": f"{rounds} of {reading.summary.get('rounds', 0)}" if reading.metrics else "-",
+            "used": f"{facts['nonzeros']:.1f}" if "nonzeros" in facts else "-",
+            "rounds": f"{rounds} of {reading.summary.get('rounds', 0)}" if reading.metrics else "-",
             "came back": str(facts.get("returns", 0)),
         }
         row |= {key: f"{facts[f'final_{key}']:.0%}" if f"final_{key}" in facts else "-" for key in ("shared", "own")}

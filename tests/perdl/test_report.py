@@ -160,6 +160,7 @@ def test_a_run_that_was_interrupted(tmp_path):
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
+        (["n_clients=2", "rounds=0"], "No figure: no round was done."),
         (["n_clients=1"], "No figure: there is one client alone, and no path."),
         (["n_global=0", "n_clients=2"], "No figure: there is no shared atom."),
         (["n_global=6", "n_clients=2"], "No figure: client-1 has no atoms of its own."),
