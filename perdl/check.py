@@ -19,7 +19,8 @@ from common.settings import Settings, override_settings
 from perdl.suggest import Spectrum, spectrum, suggest
 from perdl_client.data import client_files
 from perdl_client.image_source import IMAGE_SUFFIXES
-from perdl_client.sources import Features, Samples, load_samples
+from perdl_client.samples import Samples
+from perdl_client.sources import Features, load_samples
 from perdl_client.start import mean_share
 
 Floats = NDArray[np.floating]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import math
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +24,7 @@ from perdl_client.idx_source import read_idx_samples
 from perdl_client.image_source import IMAGE_SUFFIXES, natural_order, read_images
 from perdl_client.mat_source import read_mat
 from perdl_client.numpy_source import read_npy, read_npz
+from perdl_client.samples import Samples
 from perdl_client.video_source import VIDEO_SUFFIXES, read_video
 from perdl_client.wav_source import read_wav
 
@@ -52,26 +52,6 @@ _ONE_WAY = ("idx", "images", "video", "wav")
 """Formats whose first axis is that of the samples, whatever anyone says."""
 
 Orientation = Literal["rows", "columns"]
-
-
-@dataclass(frozen=True, eq=False)
-class Samples:
-    """One client's samples.
-
-    Attributes
-    ----------
-    data : (d, n) array, float32 or float64
-        Columns are samples.
-    shape : tuple of int
-        Of one sample: ``(h, w)`` or ``(h, w, c)`` for images, frames and arrays of them, else ``(d,)``. The d features
-        are in row-major order of it.
-    names : tuple of str
-        Of the d features, where the file has names for its columns; else empty.
-    """
-
-    data: NDArray[np.floating]
-    shape: tuple[int, ...]
-    names: tuple[str, ...] = ()
 
 
 def load_samples(
