@@ -26,6 +26,7 @@ project, author, version = "perdl", "The perdl authors", __version__
 copyright = "The perdl authors"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "numpydoc"]
 myst_heading_anchors = 4
+myst_enable_extensions = ["dollarmath"]
 html_theme = "furo"
 html_title = f"perdl {version}"
 html_copy_source = False

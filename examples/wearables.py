@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from perdl import PerDL
+from perdl import PerDL, cut_windows
 
 PEOPLE = ("ada", "bob", "cy", "dee", "eli", "fay")
 WINDOW, AXES, STEPS, NOISE = 16, 3, 300, 0.08
@@ -48,7 +48,7 @@ def distance(shape, found):
 def main():
     """Learn, print what was found, and return the figures."""
     signals, truth = records()
-    windows = {name: record.reshape(-1, WINDOW * AXES) for name, record in signals.items()}
+    windows = {name: cut_windows(record, WINDOW) for name, record in signals.items()}
     learning = {"n_atoms": SHARED + OWN, "threshold": 0.3}
     model = PerDL(n_global="auto", **learning).fit(windows)
     n_shared = len(model.global_components_)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import sys
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 
 import matplotlib
@@ -150,16 +151,18 @@ def new_figure(width: float, height: float) -> Figure:
 FIGURES = {"paths": paths, "jump": jump, "averaging": averaging, "threshold": threshold}
 
 
-def main(folder: Path) -> list[Path]:
-    """Draw all figures; return their files."""
-    matplotlib.rcParams.update({"axes.spines.top": False, "font.size": 9})
+FOLDER = Path(__file__).resolve().parent
+
+
+def main(folder: Path = FOLDER, names: Iterable[str] = FIGURES) -> list[Path]:
+    """Draw figures; return their files."""
     drawn = []
-    for name, draw in FIGURES.items():
-        path = folder / f"concepts_{name}.png"
-        draw().savefig(path, dpi=90)
-        drawn.append(path)
+    with matplotlib.rc_context({"axes.spines.top": False, "font.size": 9}):
+        for name in names:
+            drawn.append(folder / f"concepts_{name}.png")
+            FIGURES[name]().savefig(drawn[-1], dpi=90)
     return drawn
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent)
+    main(*map(Path, sys.argv[1:2]))
