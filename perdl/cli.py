@@ -28,6 +28,7 @@ for function in (
     models.reconstruct,
 ):
     app.command()(function)
+app.command("check")(look.check)
 app.command("settings")(look.show_settings)
 
 
