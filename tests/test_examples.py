@@ -59,3 +59,21 @@ def test_weak_client_gains_what_more_samples_would_give():
     assert found["together"] < 0.85 * found["alone"]
     assert found["together"] < found["borrowed"]
     assert found["together"] < 1.03 * found["pooled"]
+
+
+def test_the_notebook_runs_and_holds_no_output():
+    """With a real kernel: whether its figures show is a matter of Jupyter's display."""
+    nbformat = pytest.importorskip("nbformat", reason="nbclient is not installed (extra: dev)")
+    nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed (extra: dev)")
+    pytest.importorskip("ipykernel", reason="ipykernel is not installed (extra: dev)")
+    notebook = nbformat.read(EXAMPLES / "first_look.ipynb", as_version=4)
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert not any(cell.outputs or cell.execution_count for cell in cells)
+    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    shown = {cell.source: output for cell in cells for output in cell.outputs}
+    for source, output in shown.items():
+        assert output.output_type == "execute_result", output
+        assert ("image/png" in output.data) == source.startswith("plots."), source
+    first, *_, last = (output.data["text/plain"] for source, output in shown.items() if not source.startswith("plots."))
+    assert first.startswith("(3,")
+    assert last == "20"
