@@ -24,6 +24,7 @@ LEARNING = {
     "n_nonzero": 1,  # a frame is one atom's, so that what covers the place leaves no trace in it
     "start": "svd",
     "aggregation": "geometric-median",  # stretches in which the place was never free do not count
+    "rounds": 3,
     "min_samples": 1,
 }
 
