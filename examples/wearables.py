@@ -55,10 +55,8 @@ def main():
     shared = max(distance(shape, model.global_components_) for shape in truth["ada"][:SHARED])
     own = max(distance(s, model.local_components_[name]) for name in PEOPLE for s in truth[name][SHARED:])
 
-    alone = []
-    for name in PEOPLE:
-        found = PerDL(n_global=SHARED + OWN, **learning).fit({name: windows[name]}).global_components_
-        alone.append(max(distance(shape, found) for shape in truth[name][:SHARED]))
+    apart = PerDL(n_global=0, **learning).fit(windows).local_components_
+    alone = [max(distance(shape, apart[name]) for shape in truth[name][:SHARED]) for name in PEOPLE]
 
     part, _ = model.split(windows["ada"], "ada")
     share = (part**2).sum() / (windows["ada"] ** 2).sum()
