@@ -10,17 +10,19 @@ if TYPE_CHECKING:
     from perdl.api import RunResult as RunResult
     from perdl.api import read_run as read_run
     from perdl.api import simulate as simulate
+    from perdl.callbacks import Callback as Callback
     from perdl.estimator import NotFittedError as NotFittedError
     from perdl.estimator import PerDL as PerDL
 
 __version__ = "0.1.0"
-__all__ = ["NotFittedError", "PerDL", "RunResult", "__version__", "read_run", "simulate"]
+__all__ = ["Callback", "NotFittedError", "PerDL", "RunResult", "__version__", "read_run", "simulate"]
 
 # Before Flower is imported: no telemetry, no look for updates.
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
 
 _HOMES = {
+    "Callback": "perdl.callbacks",
     "NotFittedError": "perdl.estimator",
     "PerDL": "perdl.estimator",
     "RunResult": "perdl.api",

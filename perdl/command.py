@@ -38,7 +38,8 @@ def command(function: Callable[P, None]) -> Callable[P, None]:
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
         if kwargs.get("log"):
             os.environ[LOG] = str(Path(str(kwargs["log"])).resolve())
-        _quiet(bool(kwargs.get("verbose")))
+        level = logging.ERROR if kwargs.get("quiet") else logging.WARNING
+        _log_from(logging.INFO if kwargs.get("verbose") else level)
         before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             function(*args, **kwargs)
@@ -129,7 +130,7 @@ def claim_folder(settings: Settings, name: str, output: Path | None, overwrite: 
             held = "the results of a run:" if ended else f"a run that was cut off: perdl server --resume {folder},"
             raise SettingsError(f"{folder} holds {held} choose another --output, or add --overwrite")
         with locked(folder, "server"):
-            for name in ("clients", "figures"):
+            for name in ("clients", "figures", "tensorboard"):
                 shutil.rmtree(folder / name, ignore_errors=True)
             for name in ("results.json", "tables.md", NEWEST, BEFORE):
                 (folder / name).unlink(missing_ok=True)
@@ -154,7 +155,7 @@ def find_config(name: str) -> Path:
     raise SettingsError(f"there is no configuration {name}; presets are {', '.join(sorted(presets))}")
 
 
-def _quiet(verbose: bool) -> None:
+def _log_from(level: int) -> None:
     for name in ("flwr", "httpx"):
-        logging.getLogger(name).setLevel(logging.INFO if verbose else logging.ERROR)
-    start_log(logging.INFO if verbose else logging.WARNING)
+        logging.getLogger(name).setLevel(logging.INFO if level == logging.INFO else logging.ERROR)
+    start_log(level)

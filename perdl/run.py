@@ -19,7 +19,7 @@ from common.logs import LOG
 from common.settings import Settings, override_settings, settings_from_values
 from perdl_client.data import check_data, client_files, video_frames
 from perdl_server.checkpoint import NEWEST, load_checkpoint
-from perdl_server.results import NEW, RESUMED, SERVED, STOP, stop_run_in
+from perdl_server.results import LAST_ROUND, NEW, RESUMED, SERVED, STOP, stop_run_in
 
 RESUMABLE = ("rounds", "tolerance", "quorum", "join_timeout", "round_timeout")
 Engine = Literal["in-process", "ray"]
@@ -153,7 +153,7 @@ def serve(
 @contextmanager
 def _cleared(folder: Path) -> Iterator[None]:
     remove_leftovers(folder)
-    for name in ("summary.json", STOP):
+    for name in ("summary.json", STOP, LAST_ROUND):
         (folder / name).unlink(missing_ok=True)
     yield
 

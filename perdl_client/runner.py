@@ -134,8 +134,6 @@ def run_client(
         )
     for failure in failures:
         raise failure
-    if not stop.is_set():
-        on_event(f"done: its model is in {folder}")
 
 
 def _failures(last: Message, reply: Message) -> Iterator[PerdlError]:
