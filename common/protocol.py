@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from common.errors import PerdlError
 
-PROTOCOL = 2
+PROTOCOL = 3
 INITIALISE, UPDATE, FINISH = "train.initialise", "train.update", "train.finish"
 
 Scalar = bool | int | float | str

@@ -30,21 +30,30 @@ class _Table(BaseModel):
 class LearningSettings(_Table):
     """How one client learns; each may differ from its neighbours."""
 
-    n_atoms: int | None = Field(None, ge=1, description="r_i, atoms in all; default: as many as features")
-    learner: Literal["orthogonal", "gradient", "projected"] = Field("orthogonal", description="the step A_i")
-    step_size: float = Field(
-        0.5, gt=0, lt=2, description="of gradient and projected, relative to the inverse of X X' spectral norm"
+    n_atoms: int | None = Field(
+        None, ge=1, description="atoms of a client in all, shared and own (r_i); default: as many as features"
     )
-    coder: Literal["hard-threshold", "top-k", "omp"] = Field("hard-threshold", description="how codes are found")
-    threshold: float = Field(0.15, ge=0, description="zeta of hard-threshold")
-    threshold_unit: Literal["data", "rms"] = Field("data", description="rms: times the root mean square of the data")
-    n_nonzero: int = Field(5, ge=1, description="k of top-k and omp")
-    start: Literal["warm-up", "svd", "random", "identity"] = Field("warm-up", description="of D_i^(0)")
+    learner: Literal["orthogonal", "gradient", "projected"] = Field(
+        "orthogonal", description="the step by which a client improves its dictionary (A_i)"
+    )
+    step_size: float = Field(0.5, gt=0, lt=2, description="of gradient and projected, in units of 1 / ||X X'||_2")
+    coder: Literal["hard-threshold", "top-k", "omp"] = Field(
+        "hard-threshold",
+        description="how samples are written with atoms: codes over a threshold, the n_nonzero largest, or pursuit",
+    )
+    threshold: float = Field(0.15, ge=0, description="hard-threshold keeps codes of this size or more (zeta)")
+    threshold_unit: Literal["data", "rms"] = Field(
+        "data", description="rms: thresholds are times the root mean square of a client's data"
+    )
+    n_nonzero: int = Field(5, ge=1, description="atoms that a sample may use with top-k and omp (k)")
+    start: Literal["warm-up", "svd", "random", "identity"] = Field(
+        "warm-up", description="a client's first dictionary; warm-up: learnt from random ones"
+    )
     warmup_steps: int = Field(20, ge=0, description="learner steps of the start, thresholds shrinking")
     warmup_threshold: float = Field(0.8, ge=0, description="threshold of the first warm-up step, in threshold_unit")
     n_restarts: int = Field(10, ge=1, description="random starts, of which the one of least objective is kept")
     local_restarts: int = Field(
-        10, ge=0, description="random starts of the local block when the client's objective stalls; 0: never"
+        10, ge=0, description="random starts of a client's own atoms when its fit stalls; 0: never"
     )
     min_usage: float = Field(
         1e-4, ge=0, lt=1, description="atoms carrying less than this share of the most used one's energy are not sent"
@@ -52,7 +61,7 @@ class LearningSettings(_Table):
     min_samples: int = Field(
         2, ge=1, description="samples that must use an atom before it is sent; a client may itself ask for more"
     )
-    refine_steps: int = Field(0, ge=0, description="steps of local_dictionary_refinement before each update")
+    refine_steps: int = Field(0, ge=0, description="steps on a client's own atoms alone before each update")
 
     @model_validator(mode="after")
     def _k_fits(self) -> Self:
@@ -81,39 +90,86 @@ class DataSettings(_Table):
     """Where samples come from."""
 
     source: Literal["synthetic", "mnist", "files", "video", "memory"] = Field(
-        "synthetic", description="in a simulation; memory: arrays that perdl.PerDL was given"
+        "synthetic", description="what a simulation learns from; memory: arrays that perdl.PerDL was given"
     )
     path: str | None = Field(
         None,
-        description="mnist: folder of the IDX files; files: folder or glob, a file a client; "
+        description="mnist: folder of the IDX files; files: folder or glob, a file or a folder a client; "
         "video: folder of frames, or a video file (extra: video)",
     )
     samples_in: Literal["rows", "columns"] = Field("rows", description="orientation of files")
-    variable: str | None = Field(None, description="name of the array in .npz and .mat files")
+    variable: str | None = Field(None, description="name of the array in .npz, .mat and HDF5 files")
     n_samples: int | None = Field(None, ge=1, description="samples a client; default 200 synthetic, 500 mnist")
     center: bool = Field(False, description="subtract each client's own mean of every feature")
+    drop_constant: bool = Field(
+        False, description="set features that are constant at a client to zero there; center does so too"
+    )
+    divide_by: str | None = Field(
+        None, description='constants that features (or channels) are divided by, agreed by all: "1, 200, 0.5"'
+    )
+    scale: Literal["none", "client", "features"] = Field(
+        "none",
+        description="client: divide by the client's own root mean square; features: each feature by its own standard "
+        "deviation, which bends what is shared unless clients are alike",
+    )
+    whiten: bool = Field(
+        False, description="make each client's second moments equal (ZCA); shared atoms are then of whitened data"
+    )
     majority: float = Field(0.9, ge=0, le=1, description="mnist: share of a client's own digit")
     layout: Literal["thumbnails", "blocks", "fixed-camera"] = Field(
         "thumbnails", description="video: what a column of a frame's matrix is, see perdl_client/layouts.py"
     )
-    patch: int = Field(
-        40, ge=1, description="video: side of a patch in pixels; with blocks, how many blocks along each side"
+    patch: int | None = Field(
+        None,
+        ge=1,
+        description="cut images into patches of so many pixels a side; video: default 40; with blocks, how many blocks "
+        "along each side",
     )
-    window: int = Field(4, ge=1, description="video, fixed-camera: frames in a row that a client holds")
+    window: int | None = Field(
+        None,
+        ge=1,
+        description="cut a time series (rows are moments) into windows of so many rows; video, fixed-camera: frames in "
+        "a row that a client holds, default 4",
+    )
+    stride: int | None = Field(
+        None, ge=1, description="rows or pixels from one window or patch to the next; default: no overlap"
+    )
     every: int = Field(1, ge=1, description="video: take every so many-th frame")
     n_frames: int | None = Field(None, ge=1, description="video: take at most so many frames")
     masks: str | None = Field(
         None, description="video: folder of masks of what moves; default: groundtruth beside the frames"
     )
 
+    @model_validator(mode="after")
+    def _cut_one_way(self) -> Self:
+        if self.source != "video" and self.window is not None and self.patch is not None:
+            raise ValueError(f"window = {self.window}: is for time series and patch for images: set one of them")
+        cut = "window" if self.window is not None else "patch"
+        if self.source == "synthetic" and (self.window is not None or self.patch is not None):
+            what = "time series in files" if self.window is not None else "images in files"
+            raise ValueError(f"{cut} = {self.window or self.patch}: is for {what}: set data.source = files")
+        if self.stride is not None and self.window is None and self.patch is None:
+            raise ValueError(f"stride = {self.stride}: needs window (time series) or patch (images)")
+        return self
+
+    @property
+    def video_patch(self) -> int:
+        """Side of a video's patch."""
+        return self.patch or 40
+
+    @property
+    def video_window(self) -> int:
+        """Frames in a row that a client of a fixed camera holds."""
+        return self.window or 4
+
 
 class SyntheticSettings(_Table):
     """The paper's generative model."""
 
-    n_features: int = Field(6, ge=1, description="d")
-    n_global: int = Field(3, ge=0, description="the true r^g")
-    n_local: int = Field(3, ge=0, description="the true r^l")
-    sparsity: float = Field(0.2, gt=0, le=1, description="p")
+    n_features: int = Field(6, ge=1, description="number of features (d)")
+    n_global: int = Field(3, ge=0, description="shared atoms in truth")
+    n_local: int = Field(3, ge=0, description="atoms of each client's own in truth")
+    sparsity: float = Field(0.2, gt=0, le=1, description="chance that a code is not zero (p)")
     amplitude: float = Field(0.3, ge=0, description="least size of a nonzero code")
     noise: float = Field(0.0, ge=0, description="standard deviation on every entry of the data")
     weak_clients: int = Field(0, ge=0, description="how many of the first clients have few samples")
@@ -138,20 +194,24 @@ class EvaluationSettings(_Table):
 class Settings(LearningSettings):
     """Everything a run can be told."""
 
-    n_clients: int = Field(10, ge=1, description="N: the most clients that can take part")
-    n_global: int | Literal["auto"] = Field(3, description="r^g, or auto: from the jump in path lengths")
+    n_clients: int = Field(10, ge=1, description="how many clients can take part at most (N)")
+    n_global: int | Literal["auto"] = Field(
+        3, description="number of shared atoms (r^g); auto: from the jump in path lengths"
+    )
     matching: Literal["auto", "chain", "star"] = Field(
         "auto",
         description="chain: the paper's shortest paths; star: around one client, for doubtful or hostile ones; auto: "
         "star with trimmed and geometric-median, else chain",
     )
-    rounds: int = Field(50, ge=0, description="T")
+    rounds: int = Field(50, ge=0, description="at most so many rounds (T)")
     tolerance: float = Field(1e-12, ge=0, description="stop when no atom of D^g moves more than this")
-    seed: int = Field(0, ge=0, lt=2**63, description="of every random stream")
+    seed: int = Field(0, ge=0, lt=2**63, description="seed of every random stream")
     dtype: Literal["float64", "float32"] = Field("float64", description="of data, dictionaries and messages")
-    aggregation: AggregationName = Field("mean", description="see algorithms.md")
+    aggregation: AggregationName = Field(
+        "mean", description="how the server combines clients' atoms, see docs/algorithms.md"
+    )
     trim: float = Field(0.3, ge=0, lt=0.5, description="share of clients that trimmed leaves out for each atom")
-    quorum: int | None = Field(None, ge=1, description="clients without which nothing goes on; default: all")
+    quorum: int | None = Field(None, ge=1, description="how many clients a round needs at least; default: all")
     join_timeout: float = Field(120.0, gt=0, description="seconds to wait for clients to join or come back")
     round_timeout: float = Field(600.0, gt=0, description="seconds to wait for a round's answers")
     output: str = Field("runs/latest", min_length=1, description="folder of the run's results")
@@ -159,7 +219,7 @@ class Settings(LearningSettings):
     synthetic: SyntheticSettings = SyntheticSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     clients: dict[str, dict[str, Any]] = Field(
-        default_factory=dict, description="by client name: learning settings that differ"
+        default_factory=dict, description="by client's name: settings of how it learns that differ"
     )
 
     @model_validator(mode="after")

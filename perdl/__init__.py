@@ -13,9 +13,25 @@ if TYPE_CHECKING:
     from perdl.callbacks import Callback as Callback
     from perdl.estimator import NotFittedError as NotFittedError
     from perdl.estimator import PerDL as PerDL
+    from perdl_client.cuts import cut_patches as cut_patches
+    from perdl_client.cuts import cut_windows as cut_windows
+    from perdl_client.cuts import join_patches as join_patches
+    from perdl_client.cuts import join_windows as join_windows
 
 __version__ = "0.1.0"
-__all__ = ["Callback", "NotFittedError", "PerDL", "RunResult", "__version__", "read_run", "simulate"]
+__all__ = [
+    "Callback",
+    "NotFittedError",
+    "PerDL",
+    "RunResult",
+    "__version__",
+    "cut_patches",
+    "cut_windows",
+    "join_patches",
+    "join_windows",
+    "read_run",
+    "simulate",
+]
 
 # Before Flower is imported: no telemetry, no look for updates.
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
@@ -26,6 +42,10 @@ _HOMES = {
     "NotFittedError": "perdl.estimator",
     "PerDL": "perdl.estimator",
     "RunResult": "perdl.api",
+    "cut_patches": "perdl_client.cuts",
+    "cut_windows": "perdl_client.cuts",
+    "join_patches": "perdl_client.cuts",
+    "join_windows": "perdl_client.cuts",
     "read_run": "perdl.api",
     "simulate": "perdl.api",
 }

@@ -8,7 +8,7 @@ import typer
 
 from perdl import __version__
 from perdl.command import out
-from perdl.commands import deploy, look, run
+from perdl.commands import deploy, look, models, run
 from perdl.console import print_line
 
 app = typer.Typer(
@@ -17,7 +17,16 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for function in (run.simulate, run.server, run.client, run.experiment, deploy.certs, deploy.gateway, deploy.health):
+for function in (
+    run.simulate,
+    run.server,
+    run.client,
+    run.experiment,
+    deploy.certs,
+    deploy.gateway,
+    deploy.health,
+    models.reconstruct,
+):
     app.command()(function)
 app.command("settings")(look.show_settings)
 

@@ -24,14 +24,20 @@ def print_summary(console: Console, summary: Mapping[str, Any], folder: Path) ->
     clients, atoms = len(summary["clients"]), summary["n_global"]
     print_line(console, f"{clients} client{'s' * (clients != 1)}, {atoms} global atom{'s' * (atoms != 1)}")
     table = Table()
-    for column in ("client", "samples", "atoms", "used a sample", "final error"):
+    for column in ("client", "samples", "atoms", "used", "shared", "own", "error"):
         table.add_column(column, justify="left" if column == "client" else "right")
+    with_files = any("file" in facts for facts in summary["clients"].values())
+    if with_files:
+        table.add_column("file", overflow="fold")
     with_truth = "local_distance_max" in final
     if with_truth:
-        table.add_column("local distance to truth", justify="right")
+        table.add_column("off truth", justify="right")
     for name, facts in summary["clients"].items():
         cells = [escape(name), str(facts["n_samples"]), str(facts["n_atoms"]), f"{facts['nonzeros']:.1f}"]
+        cells += [f"{facts[key]:.0%}" if key in facts else "-" for key in ("final_shared", "final_own")]
         cells.append(f"{facts.get('final_error', float('nan')):.3g}")
+        if with_files:
+            cells.append(escape(Path(facts.get("file", "")).name))
         if with_truth:
             cells.append(f"{facts.get('final_local_distance', float('nan')):.1e}")
         table.add_row(*cells)

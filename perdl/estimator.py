@@ -16,7 +16,7 @@ from perdl.parameters import Parameters, not_fitted
 if TYPE_CHECKING:
     from perdl.callbacks import Callback
     from perdl.fitted import Fitted
-    from perdl.models import ClientModel
+    from perdl_client.model import ClientModel
 
 Floats = NDArray[np.floating]
 
@@ -30,8 +30,8 @@ class PerDL(Parameters):
         r^g, the number of shared atoms.
     n_atoms : int, optional
         r_i, atoms in all; default as many as features.
-    center : bool
-        Take each client's own mean off each feature, ``data.center``.
+    center, drop_constant, divide_by, scale, whiten
+        What is done to each client's samples first; settings of the table ``data``. All methods undo it.
     clients : dict, optional
         By client's name: settings of learning that differ.
     output : path, optional
@@ -95,6 +95,10 @@ class PerDL(Parameters):
         refine_steps: int = 0,
         trim: float = 0.3,
         center: bool = False,
+        drop_constant: bool = False,
+        divide_by: str | None = None,
+        scale: str = "none",
+        whiten: bool = False,
         clients: Mapping[str, Mapping[str, Any]] | None = None,
         dtype: str = "float64",
         seed: int = 0,
@@ -122,6 +126,10 @@ class PerDL(Parameters):
         self.refine_steps = refine_steps
         self.trim = trim
         self.center = center
+        self.drop_constant = drop_constant
+        self.divide_by = divide_by
+        self.scale = scale
+        self.whiten = whiten
         self.clients = clients
         self.dtype = dtype
         self.seed = seed
@@ -253,8 +261,8 @@ class PerDL(Parameters):
         """Return the samples (n, d) that codes (n, r_i) stand for."""
         name = self._name(client)
         model = self._known().model(name)
-        n_atoms = model.dictionary.shape[1]
-        return model.decode(checked_rows(codes, f"codes of {name}", n_atoms).astype(model.mean.dtype, copy=False))
+        D = model.dictionary
+        return model.decode(checked_rows(codes, f"codes of {name}", D.shape[1]).astype(D.dtype, copy=False))
 
     def split(self, X: Any, client: str | int) -> tuple[Floats, Floats]:
         """Return what samples share with all clients and what is the client's own, each (n, d).
@@ -272,7 +280,7 @@ class PerDL(Parameters):
         return model.reconstruct(rows, k)
 
     def anomaly_score(self, X: Any, client: str | int) -> Floats:
-        """Return the energy (n,) that is left of each sample without its shared part."""
+        """Return the energy (n,) that is left of each preprocessed sample without its shared part."""
         model, rows = self._model(X, client)
         return model.unshared_energy(rows)
 
@@ -323,4 +331,4 @@ class PerDL(Parameters):
         name = self._name(client)
         model = self._known().model(name)
         rows = checked_rows(X, f"samples for {name}", self.n_features_in_, self._features())
-        return model, rows.astype(model.mean.dtype, copy=False)
+        return model, rows.astype(model.global_dictionary.dtype, copy=False)

@@ -16,7 +16,10 @@ from common.errors import PerdlError, SettingsError
 from common.files import plain, write_npz
 from common.settings import Settings, changed, settings_from_values
 from perdl.arrays import InputError
-from perdl.models import ClientModel, newcomer
+from perdl.newcomer import newcomer
+from perdl_client.cuts import Cut
+from perdl_client.model import ClientModel
+from perdl_client.preprocess import Preprocessing, fit_preprocessing
 from perdl_client.start import rms
 
 if TYPE_CHECKING:
@@ -28,8 +31,11 @@ if TYPE_CHECKING:
 Floats = NDArray[np.floating]
 State = dict[str, Any]
 
-VERSION = 1
+VERSION = 2
 """Of the file."""
+
+DATA_PARAMETERS = ("center", "drop_constant", "divide_by", "scale", "whiten")
+"""Parameters of the estimator that are settings of the table ``data``."""
 
 _MAY_CHANGE = ("rounds", "tolerance", "output", "n_clients")
 """Of a run that goes on, as in `perdl server --resume`."""
@@ -51,8 +57,8 @@ class Fitted:
     consensus : (r_g,) array
     local_dictionaries : dict of str to (d, r_l) array
         By client, in the order in which they were given.
-    means : dict of str to (d,) array
-        Taken off samples; zero without ``data.center``.
+    preprocessings : dict of str to Preprocessing
+        What is done to each client's samples first.
     scales : dict of str to float
         Root mean square of each client's data, for thresholds in its units.
     states : dict of str to dict
@@ -64,7 +70,7 @@ class Fitted:
     global_dictionary: Floats
     consensus: Floats
     local_dictionaries: dict[str, Floats]
-    means: dict[str, Floats]
+    preprocessings: dict[str, Preprocessing]
     scales: dict[str, float]
     states: dict[str, State]
 
@@ -76,19 +82,22 @@ class Fitted:
     def model(self, name: str) -> ClientModel:
         """Return one client's model."""
         coder = self.settings.for_client(name).make_coder(self.scales[name])
-        return ClientModel(self.global_dictionary, self.local_dictionaries[name], self.means[name], coder)
+        whole = Cut("", 0, 0, (len(self.global_dictionary),))
+        return ClientModel(
+            self.global_dictionary, self.local_dictionaries[name], self.preprocessings[name], coder, whole
+        )
 
     def joined_by(self, name: str, rows: Floats) -> Fitted:
         """Return the same with one more client, aligned to D^g as it is."""
         s = self.settings
-        mean, scale, Y = _centred(rows, s)
+        preprocessing, scale, Y = _prepared(name, rows, s)
         D_l = newcomer(
             Y, self.global_dictionary, s.for_client(name), s.seed, name, rounds=s.rounds, tolerance=s.tolerance
         )
         return replace(
             self,
             local_dictionaries={**self.local_dictionaries, name: D_l},
-            means={**self.means, name: mean},
+            preprocessings={**self.preprocessings, name: preprocessing},
             scales={**self.scales, name: scale},
         )
 
@@ -99,7 +108,7 @@ def settings_of(params: Mapping[str, Any], names: Sequence[str], former: Fitted 
     Parameters
     ----------
     params : mapping
-        Of the estimator: settings by name, NumPy's numbers as well as Python's; ``center`` is ``data.center``.
+        Of the estimator: settings by name, NumPy's numbers as well as Python's.
     names : sequence of str
         The clients.
     former : Fitted, optional
@@ -110,10 +119,10 @@ def settings_of(params: Mapping[str, Any], names: Sequence[str], former: Fitted 
     SettingsError, InputError
         If a setting is wrong, or another than the run began with, or a client is not there.
     """
-    given = {key: value for key, value in params.items() if value is not None and key != "center"}
+    given = {key: value for key, value in params.items() if value is not None}
+    data = {"source": "memory", **{key: given.pop(key) for key in DATA_PARAMETERS if key in given}}
     if "output" in given:
         given["output"] = str(given["output"])
-    data = {"source": "memory", "center": params["center"]}
     settings = settings_from_values(plain({**given, "n_clients": len(names), "data": data}))
     if unknown := sorted(set(settings.clients) - set(names)):
         raise SettingsError(f"clients: there is no data set {unknown[0]}; there are {', '.join(names)}")
@@ -187,27 +196,25 @@ def _federate(samples: Mapping[str, Floats], settings: Settings, former: Fitted 
     states = run_in_process(server_app, client_app, settings, node_configs=configs, states=kept)
     run = read_run(settings.output)
     after = [unpack(state) for state in states]
-    centred = {name: _centred(rows, settings)[:2] for name, rows in samples.items()}
+    prepared = {name: _prepared(name, rows, settings)[:2] for name, rows in samples.items()}
     return Fitted(
         summary=run.summary,
         history=[*before_it, *(row for row in run.history if row["round"] > len(before_it))],
         global_dictionary=run.global_dictionary,
         consensus=run.consensus,
         local_dictionaries={name: run.local_dictionaries[name] for name in samples},
-        means={name: mean for name, (mean, _) in centred.items()},
-        scales={name: scale for name, (_, scale) in centred.items()},
+        preprocessings={name: preprocessing for name, (preprocessing, _) in prepared.items()},
+        scales={name: scale for name, (_, scale) in prepared.items()},
         states={name: {**p.scalars, **p.arrays} for name, p in zip(samples, after, strict=True)},
     )
 
 
-def _centred(rows: Floats, settings: Settings) -> tuple[Floats, float, Floats]:
-    """Mean, root mean square and (d, n) data as a client of the run takes them."""
+def _prepared(name: str, rows: Floats, settings: Settings) -> tuple[Preprocessing, float, Floats]:
+    """Preprocessing, root mean square and (d, n) data as a client of the run takes them."""
     Y = rows.T.astype(settings.dtype, copy=False)
-    if not settings.data.center:
-        return np.zeros(len(Y), dtype=Y.dtype), rms(Y), Y
-    mean: Floats = Y.mean(axis=1)
-    Y = Y - mean[:, None]
-    return mean, rms(Y), Y
+    preprocessing = fit_preprocessing(Y, settings.data, name)
+    Y = preprocessing.apply(Y)
+    return preprocessing, rms(Y), Y
 
 
 def _packed(state: State) -> RecordDict:
@@ -245,9 +252,10 @@ def save_fitted(path: Path, head: Mapping[str, Any], fitted: Fitted) -> None:
     arrays = {"global": fitted.global_dictionary, "consensus": fitted.consensus}
     clients = []
     for i, name in enumerate(fitted.local_dictionaries):
-        arrays |= {f"{i} local": fitted.local_dictionaries[name], f"{i} mean": fitted.means[name]}
-        own, state = _parted(fitted.states.get(name, {}))
-        arrays |= {f"{i} state {key}": value for key, value in own.items()}
+        own = {"local": fitted.local_dictionaries[name]} | fitted.preprocessings[name].arrays()
+        arrays |= {f"{i} {key}": value for key, value in own.items()}
+        kept, state = _parted(fitted.states.get(name, {}))
+        arrays |= {f"{i} state {key}": value for key, value in kept.items()}
         clients.append({"name": name, "scale": fitted.scales[name], "state": state})
     text = {"version": VERSION, "summary": fitted.summary, "history": fitted.history, "clients": clients, **head}
     write_npz(path, head=np.array(json.dumps(text)), **arrays)
@@ -284,7 +292,7 @@ def load_fitted(path: Path) -> tuple[dict[str, Any], Fitted]:
         global_dictionary=arrays["global"],
         consensus=arrays["consensus"],
         local_dictionaries={name: arrays[f"{mark}local"] for name, (mark, _) in clients.items()},
-        means={name: arrays[f"{mark}mean"] for name, (mark, _) in clients.items()},
+        preprocessings={name: Preprocessing.of(arrays, mark) for name, (mark, _) in clients.items()},
         scales={name: client["scale"] for name, (_, client) in clients.items()},
         states=states,
     )

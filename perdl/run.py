@@ -53,6 +53,10 @@ def simulate(settings: Settings, engine: Engine = "in-process") -> dict[str, Any
         run_in_process(server_app, client_app, settings)
     folder = Path(settings.output)
     summary = read_summary(folder)
+    if settings.data.source == "files":
+        for i, file in enumerate(client_files(settings)):
+            summary["clients"].get(f"client-{i + 1}", {})["file"] = str(file)
+        write_json(folder / "summary.json", summary)
     if settings.data.source == "mnist":
         from perdl.comparison import compare_on_test_images
 

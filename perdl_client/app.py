@@ -23,19 +23,21 @@ from common.logs import about
 from common.protocol import FINISH, INITIALISE, UPDATE, Payload, ProtocolError, Scalar, pack, unpack
 from common.settings import LearningSettings, Settings, settings_from_values
 from common.threads import one_blas_thread
-from perdl_client.data import Identity, load_data, truth
+from perdl_client.data import ClientData, Identity, load_data, truth
 from perdl_client.learners import LEARNERS
 from perdl_client.local_update import relative_error, retract
+from perdl_client.model import ClientModel, save_model, shares
 from perdl_client.round import client_round
+from perdl_client.samples import names_mark
 from perdl_client.start import first_dictionary, mean_share, rms, usage, used_atoms
-from perdl_client.state import NOTHING_USED, ClientState, find_state, save_model, save_state
+from perdl_client.state import NOTHING_USED, ClientState, find_state, save_state
 
 Floats = NDArray[np.floating]
 _log = logging.getLogger("perdl.client")
 
 app = ClientApp()
 
-_samples: dict[tuple[str, str], Floats] = {}
+_samples: dict[tuple[str, str], ClientData] = {}
 """Samples of the run in progress, so that a warm process reads its file once."""
 
 
@@ -88,7 +90,8 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
     text = state.settings if state is not None else payload.scalar("settings", str)
     settings = _settings(text)
     learning = identity.learning(settings)
-    Y = _data(identity, settings, run, state.local_dictionary if state is not None else None)
+    data = _data(identity, settings, run, state.local_dictionary if state is not None else None)
+    Y = data.Y
     D = first_dictionary(Y, learning, settings.seed, identity.name) if state is None else state.local_dictionary
     r = D.shape[1]
     X = learning.make_coder(rms(Y))(Y, D)
@@ -119,6 +122,8 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
         "start_error": relative_error(Y, D, X),
         "nonzeros": float(np.count_nonzero(X)) / Y.shape[1],
         "mean_share": mean_share(Y),
+        "shape": "x".join(map(str, data.cut.piece)),
+        "names": names_mark(data.names),
     }
     return pack({"dictionary": D[:, used], "usage": energies[used]}, **scalars)
 
@@ -127,7 +132,7 @@ def _update(payload: Payload, context: Context) -> RecordDict:
     identity = Identity.of(context.node_config)
     step = payload.scalar("round", int)
     state, settings, learning, D_g, D_l = _resume(payload, context, identity, before=step)
-    Y = _data(identity, settings, state.run, D_l)
+    Y = _data(identity, settings, state.run, D_l).Y
     new, watch = client_round(Y, D_g, D_l, learning, state.watch, step, settings.seed, identity.name)
     contribution = new.stretched if settings.aggregation == "procrustes" else new.global_dictionary
     arrays = {"contribution": contribution}
@@ -155,13 +160,18 @@ def _finish(payload: Payload, context: Context) -> RecordDict:
         _samples.pop((run, identity.name), None)
         return pack({}, client=identity.name)
     _, settings, learning, D_g, D_l = _resume(payload, context, identity)
-    Y = _data(identity, settings, run, D_l)
-    D = np.hstack([D_g, D_l])
-    scalars: dict[str, Scalar] = {"error": relative_error(Y, D, learning.make_coder(rms(Y))(Y, D))}
+    data = _data(identity, settings, run, D_l)
+    Y, D = data.Y, np.hstack([D_g, D_l])
+    coder = learning.make_coder(rms(Y))
+    X = coder(Y, D)
+    shared, own = shares(Y, D_g, D_l, X)
+    scalars: dict[str, Scalar] = {"error": relative_error(Y, D, X), "shared": shared, "own": own}
     known = truth(identity, settings)
     if known is not None and known.local_dictionary.shape == D_l.shape:
         scalars["local_distance"] = dictionary_distance(D_l, known.local_dictionary)
-    save_model(identity.folder(settings), D_g, D_l)  # its state stays: a run that was interrupted may go on
+    model = ClientModel(D_g, D_l, data.preprocessing, coder, data.cut, data.names)
+    # Its state stays: a run that was interrupted may go on.
+    save_model(model, usage(X) / max(float(np.linalg.norm(Y)) ** 2, 1e-300), identity.folder(settings))
     _samples.pop((run, identity.name), None)
     return pack({}, client=identity.name, **scalars)
 
@@ -217,17 +227,17 @@ def _settings(text: str) -> Settings:
         raise ProtocolError("the run's settings are not JSON") from None
 
 
-def _data(identity: Identity, settings: Settings, run: str, dictionary: Floats | None) -> Floats:
+def _data(identity: Identity, settings: Settings, run: str, dictionary: Floats | None) -> ClientData:
     """Return the samples, which must be like those from which the ``dictionary`` was learnt."""
     key = (run, identity.name)
-    Y = _samples.get(key)
-    if Y is None:
+    data = _samples.get(key)
+    if data is None:
         for former in [other for other in _samples if other[1] == identity.name]:  # of a run that broke off
             _samples.pop(former, None)
-        Y = _samples[key] = load_data(identity, settings)
-    if dictionary is not None and len(dictionary) != len(Y):
+        data = _samples[key] = load_data(identity, settings)
+    if dictionary is not None and len(dictionary) != len(data.Y):
         raise DataError(
-            f"{identity.name} has samples of {len(Y)} features, and began this run with {len(dictionary)}: start it "
-            "with the data that it had"
+            f"{identity.name} has samples of {len(data.Y)} features, and began this run with {len(dictionary)}: "
+            "start it with the data that it had"
         )
-    return Y
+    return data

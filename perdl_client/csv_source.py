@@ -17,13 +17,12 @@ _DECIMAL_COMMA = re.compile(r"\s*[+-]?[0-9]*,[0-9]+(e[+-]?[0-9]+)?\s*", re.IGNOR
 _NO_NAME = re.compile(rf"{_NUMBER.pattern}|{_DECIMAL_COMMA.pattern}|\s*", re.IGNORECASE)  # never in a header
 
 
-def read_csv(path: Path) -> NDArray[np.float64]:
-    """Return the table as the file has it."""
+def read_csv(path: Path) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+    """Return the table as the file has it, and the names of its columns; none without a line of names."""
     with reading(path, "a table of numbers in UTF-8 text"):
         delimiter, has_header = _csv_layout(path)
         lines = (line for _, line in _csv_lines(path))
-        if has_header:
-            n_named = len(_cells(next(lines), delimiter))
+        names = tuple(cell.strip() for cell in _cells(next(lines), delimiter)) if has_header else ()
         try:
             table = np.loadtxt(lines, delimiter=delimiter, quotechar='"', comments=None, ndmin=2)
         except UnicodeDecodeError:
@@ -31,9 +30,9 @@ def read_csv(path: Path) -> NDArray[np.float64]:
         except ValueError:
             _explain_csv(path, delimiter, has_header)
             raise
-        if has_header and n_named != table.shape[1]:
+        if has_header and len(names) != table.shape[1]:
             _explain_csv(path, delimiter, has_header)
-        return table
+        return table, names
 
 
 def line_of_row(path: Path, row: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,9 +17,13 @@ from common.errors import DataError, SettingsError
 from common.protocol import check_name, natural_key
 from common.settings import LearningSettings, Settings
 from common.synthetic import ClientTruth, generate
+from perdl_client.cuts import Cut
+from perdl_client.file_checks import file_error
 from perdl_client.layouts import LAYOUTS, crop
 from perdl_client.mnist import label_partition, load_mnist
-from perdl_client.sources import load_samples
+from perdl_client.preprocess import Preprocessing, cut_of, fit_preprocessing
+from perdl_client.samples import Samples
+from perdl_client.sources import Features, load_samples
 from perdl_client.start import check_fit
 from perdl_client.video_source import frame_folder, read_frames
 
@@ -78,8 +83,28 @@ class Identity:
         return Path(str(self.node_config.get("folder", Path("perdl-clients") / self.name)))
 
 
-def load_data(identity: Identity, settings: Settings) -> Floats:
-    """Return this client's samples, finite and in the run's float type.
+@dataclass(frozen=True)
+class ClientData:
+    """A client's samples as it learns from them, and how they became so.
+
+    Attributes
+    ----------
+    Y : (d, n) array
+        Columns are samples.
+    cut : Cut
+    preprocessing : Preprocessing
+    names : tuple of str
+        Of a file's features, where it told them.
+    """
+
+    Y: Floats
+    cut: Cut
+    preprocessing: Preprocessing
+    names: tuple[str, ...] = ()
+
+
+def load_data(identity: Identity, settings: Settings) -> ClientData:
+    """Return this client's samples, finite, in the run's float type, cut and preprocessed as the settings declare.
 
     Parameters
     ----------
@@ -88,21 +113,26 @@ def load_data(identity: Identity, settings: Settings) -> Floats:
 
     Returns
     -------
-    (d, n) array
-        Columns are samples.
+    ClientData
 
     Raises
     ------
     DataError
         One line that names the file and the cure.
     """
-    Y = _load(identity, settings).astype(settings.dtype, copy=False)
+    samples = _load(identity, settings)
+    cut = cut_of(settings.data, samples.shape)
+    try:
+        Y = cut.apply(samples.data.T).T.astype(settings.dtype, copy=False)
+    except DataError as error:
+        raise DataError(f"{identity.name}: {error}") from None
     if Y.size == 0:
         raise DataError(f"{identity.name} has no data: {Y.shape[1]} samples of {Y.shape[0]} features")
     largest = float(np.abs(Y).max())
     if not largest < np.finfo(Y.dtype).max ** 0.25:
         raise DataError(f"{identity.name} has values up to {largest:.3g}, too large for {settings.dtype}: rescale them")
-    return Y - Y.mean(axis=1, keepdims=True) if settings.data.center else Y
+    preprocessing = fit_preprocessing(Y, settings.data, identity.name, cut.piece[-1] if cut.kind else 0)
+    return ClientData(preprocessing.apply(Y), cut, preprocessing, samples.names)
 
 
 def truth(identity: Identity, settings: Settings) -> ClientTruth | None:
@@ -124,11 +154,10 @@ def truth(identity: Identity, settings: Settings) -> ClientTruth | None:
     )
 
 
-def _load(identity: Identity, settings: Settings) -> Floats:
+def _load(identity: Identity, settings: Settings) -> Samples:
     data, own = settings.data, identity.node_config
     if SAMPLES in own:
-        samples: Floats = own[SAMPLES]
-        return samples
+        return _plain(own[SAMPLES])
     if "data" in own:
         if data.source == "synthetic":  # others would take part with made-up samples, and nobody would notice
             raise DataError(
@@ -142,7 +171,7 @@ def _load(identity: Identity, settings: Settings) -> Floats:
         )
     known = truth(identity, settings)
     if known is not None:
-        return known.data
+        return _plain(known.data)
     if not _is_simulation():
         raise DataError(
             f"{identity.name} was given no data: start it with --data FILE "
@@ -160,12 +189,16 @@ def _load(identity: Identity, settings: Settings) -> Floats:
             majority=data.majority,
             seed=settings.seed,
         )
-        return np.ascontiguousarray(pixels[chosen].T) / 255.0
+        return Samples(np.ascontiguousarray(pixels[chosen].T) / 255.0, (28, 28))
     if data.source == "video":
-        return frame_samples(settings, identity.partition)
+        return _plain(frame_samples(settings, identity.partition))
     return load_samples(
         _one_file_each(settings)[identity.partition], samples_in=data.samples_in, variable=data.variable
     )
+
+
+def _plain(data: Floats) -> Samples:
+    return Samples(data, (len(data),))
 
 
 def video_frames(settings: Settings) -> NDArray[np.uint8]:
@@ -180,7 +213,7 @@ def video_frames(settings: Settings) -> NDArray[np.uint8]:
     if not data.path:
         raise DataError('data.path is not set: with data.source = "video" it names a folder of frames or a video file')
     frames = read_frames(frame_folder(data.path), data.every, data.n_frames)
-    return crop(frames, data.patch, f"{data.path}: frames")
+    return crop(frames, data.video_patch, f"{data.path}: frames")
 
 
 def frame_samples(settings: Settings, i: int) -> Floats:
@@ -191,11 +224,11 @@ def frame_samples(settings: Settings, i: int) -> Floats:
             'surveillance, or set data.layout = "thumbnails" or "blocks"'
         )
     frame = video_frames(settings)[i].astype(settings.dtype) / 255
-    return LAYOUTS[settings.data.layout].to_samples(frame, settings.data.patch)
+    return LAYOUTS[settings.data.layout].to_samples(frame, settings.data.video_patch)
 
 
 def client_files(settings: Settings) -> list[Path]:
-    """Return one file for each client of ``data.source = "files"``, in natural order.
+    """Return one file or folder for each client of ``data.source = "files"``, in natural order.
 
     Raises
     ------
@@ -226,7 +259,7 @@ def check_data(settings: Settings) -> None:
     Raises
     ------
     DataError
-        If a file cannot be used, or its samples have other features than the first file's.
+        If a file cannot be used, or its samples have other features than the first file's, or features of other names.
     """
     if settings.data.source == "memory":
         raise DataError(NO_ARRAYS)
@@ -242,13 +275,12 @@ def check_data(settings: Settings) -> None:
         check_fit(settings, len(frame_samples(settings, 0)), "client-1")
     if settings.data.source != "files":
         return
-    n_features = None
+    features, samples_in = Features(), settings.data.samples_in
     for i, path in enumerate(_one_file_each(settings)):
-        Y = load_samples(
-            path, samples_in=settings.data.samples_in, variable=settings.data.variable, n_features=n_features
-        )
-        n_features = Y.shape[0]
-        check_features(settings, f"client-{i + 1}", n_features)
+        samples = load_samples(path, samples_in=samples_in, variable=settings.data.variable)
+        if wrong := features.compare(samples, str(path), samples_in):
+            raise file_error(path, wrong)
+        check_features(settings, f"client-{i + 1}", math.prod(cut_of(settings.data, samples.shape).piece))
 
 
 def check_features(settings: Settings, name: str, n_features: int) -> None:

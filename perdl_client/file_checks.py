@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,10 @@ def reading(path: Path, what: str) -> Iterator[None]:
         ) from error
 
 
-def require_matrix(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any], name: str = "") -> None:
-    """Raise unless an array of this shape and type can be a table of samples."""
+def require_samples(
+    path: Path, shape: tuple[int, ...], dtype: np.dtype[Any], name: str = "", max_dims: int = 4
+) -> None:
+    """Raise unless an array of this shape and type can be samples: a matrix, or images along its first axis."""
     what = f"array {name!r}" if name else "the array"
     if dtype.kind == "c":
         raise file_error(
@@ -48,17 +51,20 @@ def require_matrix(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any], nam
     if dtype.kind not in "biuf":
         kind = "structured" if dtype.names else dtype.name
         raise file_error(path, f"{what} has dtype {kind}, not numbers; save it after array.astype(float)")
-    if len(shape) != 2:
+    if not 2 <= len(shape) <= max_dims:
+        needed = "a 2-D array is" if max_dims == 2 else "2-D, or 3-D or 4-D for images along the first axis, is"
         cure = "reshape(1, -1) makes it one row, reshape(-1, 1) one column"
         if len(shape) > 2:
             cure = "with samples along the first axis, save array.reshape(len(array), -1)"
-        raise file_error(path, f"{what} is {len(shape)}-D, of shape {shape}; a 2-D array is needed: {cure}")
+        raise file_error(path, f"{what} is {len(shape)}-D, of shape {shape}; {needed} needed: {cure}")
     if 0 in shape:
         empty = "samples" if shape[0] == 0 else "numbers"
         raise file_error(path, f"{what} holds 0 {empty}: its shape is {shape}; export the data again")
 
 
-def choose_array(path: Path, listing: Mapping[str, tuple[tuple[int, ...], str]], variable: str | None) -> str:
+def choose_array(
+    path: Path, listing: Mapping[str, tuple[tuple[int, ...], str]], variable: str | None, max_dims: int = 4
+) -> str:
     """Name of the one array to read, of ``listing``: name → (shape, type)."""
     held = ", ".join(f"{name!r} {shape} {kind}" for name, (shape, kind) in list(listing.items())[:10]) or "no array"
     held += f" and {len(listing) - 10} more" if len(listing) > 10 else ""
@@ -66,10 +72,24 @@ def choose_array(path: Path, listing: Mapping[str, tuple[tuple[int, ...], str]],
         if variable not in listing:
             raise file_error(path, f"has no array {variable!r}; it holds {held}: set variable to one of these")
         return variable
-    matrices = [name for name, (shape, kind) in listing.items() if len(shape) == 2 and NUMERIC_TYPE.fullmatch(kind)]
-    names = matrices or list(listing)
+    fitting = [
+        name for name, (shape, kind) in listing.items() if 2 <= len(shape) <= max_dims and NUMERIC_TYPE.fullmatch(kind)
+    ]
+    names = fitting or list(listing)
     if len(names) != 1:
-        count = f"{len(matrices)} 2-D numeric arrays" if matrices else "no 2-D numeric array"
-        cure = "set variable to the one to use" if matrices else "save the samples as one 2-D array"
+        dims = "2-D" if max_dims == 2 else f"2-D to {max_dims}-D"
+        count = f"{len(fitting)} {dims} numeric arrays" if fitting else f"no {dims} numeric array"
+        cure = "set variable to the one to use" if fitting else "save the samples as one 2-D array"
         raise file_error(path, f"has {count}; it holds {held}: {cure}")
     return names[0]
+
+
+def require_package(path: Path, *modules: str, extra: str) -> None:
+    """Raise unless the packages that read this kind of file are installed; say which extra of perdl brings them."""
+    for module in modules:
+        try:
+            import_module(module)
+        except ImportError:
+            raise file_error(
+                path, f"cannot be read without the package {module}: pip install 'perdl[{extra}]', or export .npy"
+            ) from None

@@ -15,7 +15,7 @@ IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".gif", ".we
 
 
 def read_images(folder: Path) -> NDArray[Any]:
-    """Flatten each image to a row of an (n, d) array, row by row of pixels, channels last."""
+    """Return the images along the first axis, (n, h, w) or (n, h, w, c), 8-bit intensities divided by 255."""
     with reading(folder, "a folder of images"):
         entries = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
         files = [entry for entry in entries if entry.suffix.lower() in IMAGE_SUFFIXES and entry.is_file()]
@@ -24,20 +24,21 @@ def read_images(folder: Path) -> NDArray[Any]:
         raise file_error(
             folder, f"holds no images ({', '.join(IMAGE_SUFFIXES)}): {held}; give a file or another folder"
         )
-    files.sort(key=_natural_order)
+    files.sort(key=natural_order)
     first, first_mode = _read_image(files[0])
     with reading(folder, "a folder of images"):
-        rows = np.empty((len(files), first.size), dtype=np.float32 if first.dtype == np.float32 else np.float64)
-    for row, file in zip(rows, files, strict=True):
+        dtype = np.float32 if first.dtype == np.float32 else np.float64
+        images: NDArray[Any] = np.empty((len(files), *first.shape), dtype)
+    for row, file in zip(images, files, strict=True):
         image, mode = _read_image(file)
         if (image.shape, mode) != (first.shape, first_mode):
             (h, w), (h0, w0) = image.shape[:2], first.shape[:2]
             here, there = f"{w}x{h} {mode}", f"{files[0].name!r} is {w0}x{h0} {first_mode}"
             raise file_error(file, f"is {here}, but {there} (width x height, mode); give all images one size and mode")
-        row[:] = image.ravel()
+        row[:] = image
         if image.dtype == np.uint8:
             row /= 255.0
-    return rows
+    return images
 
 
 def _read_image(file: Path) -> tuple[NDArray[Any], str]:
@@ -51,6 +52,7 @@ def _read_image(file: Path) -> tuple[NDArray[Any], str]:
         return np.asarray(plain), plain.mode
 
 
-def _natural_order(path: Path) -> tuple[list[tuple[int, str]], str]:
+def natural_order(path: Path) -> tuple[list[tuple[int, str]], str]:
+    """Sort key of the files in a folder: ``2.png`` before ``10.png``."""
     parts = re.split(r"([0-9]+)", path.name.lower())
     return [(int(part), "") if i % 2 else (0, part) for i, part in enumerate(parts)], path.name

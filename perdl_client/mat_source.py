@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perdl_client.file_checks import NUMERIC_TYPE, choose_array, file_error, reading, require_matrix
+from perdl_client.file_checks import NUMERIC_TYPE, choose_array, file_error, reading, require_samples
 
 
 def read_mat(path: Path, variable: str | None) -> NDArray[Any]:
@@ -26,7 +26,7 @@ def read_mat(path: Path, variable: str | None) -> NDArray[Any]:
                 path, "is a MATLAB v7.3 (HDF5) file; in MATLAB load it and save(..., '-v7'), or export .npy"
             )
         listing = {name: (shape, kind) for name, shape, kind in scipy.io.whosmat(path, appendmat=False)}
-        name = choose_array(path, listing, variable)
+        name = choose_array(path, listing, variable, max_dims=2)
         kind = listing[name][1]
         if not NUMERIC_TYPE.fullmatch(kind):
             cure = f"save full({name})" if kind == "sparse" else "save the samples as a matrix of numbers"
@@ -34,7 +34,7 @@ def read_mat(path: Path, variable: str | None) -> NDArray[Any]:
         if scipy.io.matlab.matfile_version(path, appendmat=False)[0] == 1:
             _require_sound_mat(path, name)
         table = scipy.io.loadmat(path, appendmat=False, variable_names=[name])[name]
-        require_matrix(path, table.shape, table.dtype, name)
+        require_samples(path, table.shape, table.dtype, name, max_dims=2)
         return np.asarray(table)
 
 
@@ -62,7 +62,7 @@ def _require_sound_mat(path: Path, name: str) -> None:
             if text.decode("latin-1") == name:
                 break
     if flags & 0x800:
-        require_matrix(path, (), np.dtype(complex), name)
+        require_samples(path, (), np.dtype(complex), name)
     code = pair.unpack_from(head, part)[0]
     if (code & 0xFFFF if code >> 16 else code) not in (1, 2, 3, 4, 5, 6, 7, 9, 12, 13):
         raise ValueError("unknown type of numbers")

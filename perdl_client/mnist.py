@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from common.errors import DataError, SettingsError
 from common.streams import stream
-from perdl_client.sources import read_idx
+from perdl_client.idx_source import read_idx
 
 _PREFIX = {"train": "train", "test": "t10k"}
 _N_DIGITS = 10

@@ -39,7 +39,7 @@ def node_config(
         File or folder of samples; without it the server's synthetic data.
     samples_in : {"rows", "columns"}
     variable : str, optional
-        Name of the array in ``.npz`` and ``.mat`` files.
+        Name of the array in ``.npz``, ``.mat`` and HDF5 files.
     folder : Path, optional
         Where state and model go; default ``perdl-clients/NAME``.
     min_samples : int

@@ -1,58 +1,92 @@
 """Read a client's samples from the files people have; say in one line what is wrong with a file that cannot be used.
 
-People store samples in rows, the code wants them in columns. The transposition happens here and nowhere else.
+People store samples in rows, the code wants them in columns. The transposition happens here and nowhere else. Each format
+has a module of its own, ``*_source.py``, whose reader returns an array with samples along its first axis.
 """
 
 from __future__ import annotations
 
 import difflib
-import gzip
 import math
 import os
-import zipfile
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from common.errors import SettingsError
+from perdl_client.arrow_source import read_arrow
 from perdl_client.csv_source import line_of_row, read_csv
-from perdl_client.file_checks import choose_array, file_error, reading, require_matrix
-from perdl_client.image_source import IMAGE_SUFFIXES, read_images
+from perdl_client.file_checks import file_error, reading
+from perdl_client.hdf5_source import read_hdf5
+from perdl_client.idx_source import read_idx_samples
+from perdl_client.image_source import IMAGE_SUFFIXES, natural_order, read_images
 from perdl_client.mat_source import read_mat
+from perdl_client.numpy_source import read_npy, read_npz
+from perdl_client.samples import Samples
+from perdl_client.video_source import VIDEO_SUFFIXES, read_video
+from perdl_client.wav_source import read_wav
 
-KNOWN = ".npy, .npz, .csv, .tsv, .mat, IDX (*-idx3-ubyte, .gz or not) or a folder of images"
+KNOWN = (
+    ".npy, .npz, .csv, .tsv, .mat, .parquet, .feather, .arrow, .h5, .hdf5, .wav, IDX (*-idx3-ubyte, .gz or not), "
+    "videos (.mp4, .avi, ...) or a folder of images or of such files"
+)
+_FORMATS = {
+    ".npy": "npy",
+    ".npz": "npz",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".mat": "mat",
+    ".parquet": "parquet",
+    ".feather": "arrow",
+    ".arrow": "arrow",
+    ".h5": "hdf5",
+    ".hdf5": "hdf5",
+    ".wav": "wav",
+    ".ubyte": "idx",
+    **dict.fromkeys(VIDEO_SUFFIXES, "video"),
+}
+_WITH_VARIABLES = ("npz", "mat", "hdf5")
+_ONE_WAY = ("idx", "images", "video", "wav")
+"""Formats whose first axis is that of the samples, whatever anyone says."""
 
-_IDX_DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+Orientation = Literal["rows", "columns"]
 
 
 def load_samples(
     path: str | Path,
     *,
-    samples_in: Literal["rows", "columns"] = "rows",
+    samples_in: Orientation = "rows",
     variable: str | None = None,
     n_features: int | None = None,
-) -> NDArray[np.floating]:
+    allow_nan: bool = False,
+) -> Samples:
     """Read one client's samples.
 
     Parameters
     ----------
     path : str or Path
-        A ``.npy``, ``.npz``, ``.csv``, ``.tsv``, ``.mat`` or IDX file (its name contains ``idx``; gzipped or not), or
-        a folder of images of one size and mode, taken in natural order (``2.png`` before ``10.png``).
+        A ``.npy``, ``.npz``, ``.csv``, ``.tsv``, ``.mat``, ``.parquet``, ``.feather``, ``.arrow``, ``.h5``, ``.hdf5``,
+        ``.wav``, video or IDX file (its name contains ``idx``; gzipped or not), a folder of images of one size and mode,
+        or a folder of data files of one format, whose samples are joined. Folders are read in natural order (``2.png``
+        before ``10.png``).
     samples_in : {"rows", "columns"}
-        How the file's matrix is laid out. IDX files and image folders hold one sample per image whatever this says.
+        How the file's matrix is laid out. What holds images, frames or sound has samples along its first axis whatever
+        this says.
     variable : str, optional
-        Name of the array in a ``.npz`` or ``.mat`` file; needed where it holds several 2-D numeric arrays.
+        Name of the array in a ``.npz``, ``.mat`` or HDF5 file (``group/x``); needed where it holds several that fit.
     n_features : int, optional
         Number of features that all clients share; a file with another number is refused.
+    allow_nan : bool
+        Take NaN and infinite numbers as they are, to count them.
 
     Returns
     -------
-    (d, n) array, float32 or float64
-        Columns are samples. float32 stays float32, all else becomes float64. 8-bit intensities of IDX files and images
-        are divided by 255; nothing else is rescaled. A float ``.npy`` file is memory-mapped, hence read-only.
+    Samples
+        float32 stays float32, all else becomes float64. 8-bit intensities of IDX files, images and videos are divided by
+        255, integers of sound scaled to [-1, 1); nothing else is rescaled. A float ``.npy`` file is memory-mapped, hence
+        read-only. A missing value of a Parquet or Arrow file is NaN.
 
     Raises
     ------
@@ -63,56 +97,105 @@ def load_samples(
     if samples_in not in ("rows", "columns"):
         raise SettingsError(f'samples_in is {samples_in!r}; it must be "rows" or "columns"')
     path = Path(path)
-    file_format = _format_of(path)
-    if variable is not None and file_format not in (".npz", ".mat"):
-        raise file_error(path, f"variable = {variable!r} is for .npz and .mat files; leave it out here")
-    table = _read(path, file_format, variable)
-    turnable = file_format not in ("idx", "images")
-    samples = table if turnable and samples_in == "columns" else table.T
-    if n_features is not None and samples.shape[0] != n_features:
-        message = f"has {samples.shape[0]} features per sample, but {n_features} are expected"
-        if turnable and samples.shape[1] == n_features:
-            other = "columns" if samples_in == "rows" else "rows"
-            raise file_error(path, f'{message}; the transpose would fit: set samples_in = "{other}"')
-        raise file_error(path, f"{message}; give every client a file with the same features, or correct n_features")
-    _require_finite(path, file_format, samples, samples_in)
+    features, parts = Features(), []
+    for file in _parts(path):
+        part = _load_part(file, samples_in, variable, allow_nan)
+        if wrong := features.compare(part, file.name, samples_in):
+            raise file_error(file, wrong)
+        parts.append(part)
+    data = parts[0].data if len(parts) == 1 else np.concatenate([part.data for part in parts], axis=1)
+    samples = Samples(data, parts[0].shape, features.names)
+    if n_features is not None and len(data) != n_features:
+        wrong = f"has {len(data)} features per sample, but {n_features} are expected"
+        cure = _turn(samples, n_features, samples_in)
+        raise file_error(
+            path, wrong + (cure or "; give every client a file with the same features, or correct n_features")
+        )
     return samples
 
 
-def read_idx(path: str | Path) -> NDArray[Any]:
-    """Read an IDX file as it is, gzipped or not.
+class Features:
+    """What the features of several files have in common, as the first ones have it."""
 
-    Parameters
-    ----------
-    path : str or Path
+    def __init__(self) -> None:
+        self.shape: tuple[int, ...] = ()
+        self.names: tuple[str, ...] = ()
+        self._first = self._first_named = ""
 
-    Returns
-    -------
-    array of the shape and dtype that the header names, read-only
-    """
-    path = Path(path)
-    with reading(path, "an IDX file"):
-        raw = path.read_bytes()
-        if raw[:2] == b"\x1f\x8b":
-            try:
-                raw = gzip.decompress(raw)
-            except EOFError:
-                raise file_error(path, "is gzip data cut short; copy or download it again") from None
-    if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] not in _IDX_DTYPES or raw[3] == 0:
-        magic = "00 00, a type code 08 to 0e and the number of dimensions"
-        raise file_error(path, f"is not an IDX file: it starts {raw[:4].hex(' ')!r}, not {magic}; download it again")
-    start = 4 + 4 * raw[3]
-    if len(raw) < start:
+    def compare(self, samples: Samples, file: str, samples_in: Orientation = "rows") -> str:
+        """Say how the features of ``samples`` differ from those before, and the cure; nothing if they do not."""
+        self.shape = self.shape or samples.shape
+        self._first = self._first or file
+        d, expected = math.prod(samples.shape), math.prod(self.shape)
+        if d != expected:
+            cure = _turn(samples, expected, samples_in) or "; give all files the same features in the same order"
+            return f"has {d} features per sample, but {expected} in {self._first!r}{cure}"
+        if samples.shape != self.shape and len(samples.shape) > 1 and len(self.shape) > 1:
+            return f"has samples of shape {samples.shape}, but {self.shape} in {self._first!r}; give all one size"
+        if samples.names and not self.names:
+            self.names, self._first_named = samples.names, file
+        if samples.names and samples.names != self.names:
+            i = next(i for i, name in enumerate(samples.names) if name != self.names[i])
+            same = sorted(samples.names) == sorted(self.names)
+            cure = (
+                "bring its columns into the same order" if same else "give all files the same columns in the same order"
+            )
+            return (
+                f"column {i + 1} is called {samples.names[i]!r}, but {self.names[i]!r} in {self._first_named!r}; {cure}"
+            )
+        return ""
+
+
+def _turn(samples: Samples, expected: int, samples_in: Orientation) -> str:
+    """Say that the transpose would fit, where it would."""
+    if len(samples.shape) > 1 or samples.data.shape[1] != expected:
+        return ""
+    return f'; the transpose would fit: set samples_in = "{"columns" if samples_in == "rows" else "rows"}"'
+
+
+def _parts(path: Path) -> list[Path]:
+    """Return the files that make up a client's samples; a folder of images is one."""
+    if not os.path.isdir(path):
+        return [path]
+    with reading(path, "a folder of data"):
+        entries = sorted((entry for entry in path.iterdir() if entry.name[0] not in "._"), key=natural_order)
+    formats = {entry: None if entry.is_dir() else _format_by_name(entry) for entry in entries}
+    held = {one for one in formats.values() if one is not None}
+    if not held or "image" in held:
+        if entries and all(entry.is_dir() for entry in entries):
+            raise file_error(
+                path, f"holds folders ({entries[0].name!r}, ...), not samples; give one of them to a client"
+            )
+        return [path]
+    if len(set(formats.values())) > 1:
+        first = entries[0]
+        other = next(entry for entry in entries if formats[entry] != formats[first])
         raise file_error(
-            path, f"is cut short: {len(raw)} bytes, its header alone has {start}; copy or download it again"
+            path, f"holds {first.name!r} and {other.name!r}; keep files of one format alone in a client's folder"
         )
-    shape = tuple(int(size) for size in np.frombuffer(raw, ">u4", raw[3], offset=4))
-    dtype = np.dtype(_IDX_DTYPES[raw[2]])
-    expected = start + math.prod(shape) * dtype.itemsize
-    if len(raw) != expected:
-        raise file_error(path, f"holds {len(raw)} bytes, but shape {shape} needs {expected}; copy or download it again")
-    with reading(path, "an IDX file"):  # numpy refuses more than 64 dimensions
-        return np.frombuffer(raw, dtype, offset=start).reshape(shape)
+    return entries
+
+
+def _load_part(path: Path, samples_in: Orientation, variable: str | None, allow_nan: bool) -> Samples:
+    file_format = _format_of(path)
+    if variable is not None and file_format not in _WITH_VARIABLES:
+        raise file_error(path, f"variable = {variable!r} is for .npz, .mat and HDF5 files; leave it out here")
+    array, names = _read(path, file_format, variable)
+    narrow = array.dtype.kind == "f" and array.dtype.itemsize == 4
+    with reading(path, "a table of numbers"), np.errstate(over="ignore"):  # too large is infinite: refused later
+        array = np.asarray(array, dtype=np.float32 if narrow else np.float64)
+    turned = array.ndim == 2 and file_format not in _ONE_WAY and samples_in == "columns"
+    data = array if turned else array.reshape(len(array), -1).T
+    if not allow_nan:
+        _require_finite(path, file_format, data, turned)
+    return Samples(data, (len(data),) if array.ndim == 2 else array.shape[1:], () if turned else names)
+
+
+def _format_by_name(path: Path) -> str | None:
+    suffix = path.suffix.lower()
+    if suffix in IMAGE_SUFFIXES:
+        return "image"
+    return _FORMATS.get(suffix, "idx" if "idx" in path.name.lower() else None)
 
 
 def _format_of(path: Path) -> str:
@@ -122,16 +205,14 @@ def _format_of(path: Path) -> str:
         raise file_error(path, _not_found(path))
     if not os.path.isfile(path):
         raise file_error(path, "is neither a file nor a folder; give the path of a data file")
-    suffix = path.suffix.lower()
-    if suffix not in (".npy", ".npz", ".csv", ".tsv", ".mat"):
-        if suffix in IMAGE_SUFFIXES:
-            raise file_error(path, "is a single image; give the folder that holds one image per sample")
-        if "idx" not in path.name.lower() and suffix != ".ubyte":
-            raise file_error(path, f"has the unknown extension {suffix!r}; known are {KNOWN}")
-        suffix = "idx"
+    file_format = _format_by_name(path)
+    if file_format == "image":
+        raise file_error(path, "is a single image; give the folder that holds one image per sample")
+    if file_format is None:
+        raise file_error(path, f"has the unknown extension {path.suffix.lower()!r}; known are {KNOWN}")
     if os.path.getsize(path) == 0:
         raise file_error(path, "is empty (0 bytes); copy or export it again")
-    return suffix
+    return file_format
 
 
 def _not_found(path: Path) -> str:
@@ -143,77 +224,41 @@ def _not_found(path: Path) -> str:
     return "does not exist; " + (f"did you mean {' or '.join(map(repr, near))}?" if near else "correct the path")
 
 
-def _read(path: Path, file_format: str, variable: str | None) -> NDArray[np.floating]:
-    """Read the matrix as the file has it; of IDX files and image folders, one sample a row."""
+def _read(path: Path, file_format: str, variable: str | None) -> tuple[NDArray[Any], tuple[str, ...]]:
+    """Read the array as the file has it, samples along the first axis, and the names of its columns."""
     match file_format:
-        case ".npy":
-            table = _read_npy(path)
-        case ".npz":
-            table = _read_npz(path, variable)
-        case ".mat":
-            table = read_mat(path, variable)
+        case "csv":
+            return read_csv(path)
+        case "parquet" | "arrow":
+            return read_arrow(path)
+        case "npy":
+            return read_npy(path), ()
+        case "npz":
+            return read_npz(path, variable), ()
+        case "mat":
+            return read_mat(path, variable), ()
+        case "hdf5":
+            return read_hdf5(path, variable), ()
+        case "wav":
+            return read_wav(path), ()
         case "idx":
-            table = _read_idx_rows(path)
-        case "images":
-            table = read_images(path)
+            return read_idx_samples(path), ()
+        case "video":
+            return read_video(path) / 255.0, ()
         case _:
-            table = read_csv(path)
-    narrow = table.dtype.kind == "f" and table.dtype.itemsize == 4
-    with reading(path, "a table of numbers"), np.errstate(over="ignore"):  # too large is infinite: refused later
-        return np.asarray(table, dtype=np.float32 if narrow else np.float64)
+            return read_images(path), ()
 
 
-def _require_finite(path: Path, file_format: str, samples: NDArray[np.floating], samples_in: str) -> None:
+def _require_finite(path: Path, file_format: str, samples: NDArray[np.floating], turned: bool) -> None:
     bad = ~np.isfinite(samples.T)
     n_bad = int(np.count_nonzero(bad))
     if n_bad == 0:
         return
     sample, feature = divmod(int(bad.argmax()), bad.shape[1])
     place = f"sample {sample + 1}, feature {feature + 1}"
-    if file_format in (".csv", ".tsv"):
-        row, column = (sample, feature) if samples_in == "rows" else (feature, sample)
+    if file_format == "csv":
+        row, column = (feature, sample) if turned else (sample, feature)
         place += f" (line {line_of_row(path, row)}, column {column + 1})"
     raise file_error(
         path, f"has {n_bad} NaN or infinite of {bad.size} numbers, the first at {place}; drop or fill them"
     )
-
-
-def _read_npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    version = np.lib.format.read_magic(file)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, dtype = read(file)
-    return shape, dtype
-
-
-def _read_npy(path: Path) -> NDArray[Any]:
-    with reading(path, "a NumPy .npy file"):
-        with path.open("rb") as file:
-            require_matrix(path, *_read_npy_header(file))
-        table: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-        return table
-
-
-def _read_npz(path: Path, variable: str | None) -> NDArray[Any]:
-    with reading(path, "a NumPy .npz file"), zipfile.ZipFile(path) as archive:
-        headers = {}
-        for member in archive.namelist():
-            if member.endswith(".npy"):
-                with archive.open(member) as file:
-                    headers[member.removesuffix(".npy")] = _read_npy_header(file)
-        listing = {name: (shape, dtype.name) for name, (shape, dtype) in headers.items()}
-        name = choose_array(path, listing, variable)
-        require_matrix(path, *headers[name], name)
-        with archive.open(f"{name}.npy") as file:
-            table: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
-            return table
-
-
-def _read_idx_rows(path: Path) -> NDArray[Any]:
-    images = read_idx(path)
-    if images.ndim == 1:
-        raise file_error(
-            path, f"is 1-D, of shape {images.shape}: labels rather than samples; give the file of the images"
-        )
-    rows = images.reshape(images.shape[0], math.prod(images.shape[1:]))
-    require_matrix(path, rows.shape, rows.dtype)
-    return rows / 255.0 if rows.dtype == np.uint8 else rows

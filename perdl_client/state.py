@@ -172,8 +172,3 @@ def _prune(folder: Path, step: int) -> None:
 def _watch(values: Floats) -> Watch:
     objective, previous, next_try, wait = values.tolist()
     return Watch(objective, previous, int(next_try), int(wait))
-
-
-def save_model(folder: Path, global_dictionary: Floats, local_dictionary: Floats) -> None:
-    """Write the client's own model, ``dictionary.npz`` with ``global`` (d, r^g) and ``local`` (d, r^l)."""
-    write_npz(folder / "dictionary.npz", **{"global": global_dictionary, "local": local_dictionary})

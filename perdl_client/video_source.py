@@ -50,11 +50,19 @@ def read_frames(path: str | Path, every: int = 1, n_frames: int | None = None) -
     if path.is_dir():
         wanted = _images(path)[::every][:n_frames]
         frames = _stack(((file, _image(file)) for file in wanted), len(wanted))
+        if frames is None:
+            raise file_error(path, "holds no frame; copy or export it again")
     else:
-        frames = _stack(islice(_video(path), 0, None if n_frames is None else n_frames * every, every))
+        frames = read_video(path, every, n_frames)
+    frames.setflags(write=False)
+    return frames
+
+
+def read_video(path: Path, every: int = 1, n_frames: int | None = None) -> Bytes:
+    """Read the frames of a video file, (n, h, w, c); it needs the extra ``video``."""
+    frames = _stack(islice(_video(path), 0, None if n_frames is None else n_frames * every, every))
     if frames is None:
         raise file_error(path, "holds no frame; copy or export it again")
-    frames.setflags(write=False)
     return frames
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from flwr.common.constant import ErrorCode
 from numpy.typing import NDArray
 
 from common.errors import PerdlError
-from common.protocol import FINISH, INITIALISE, Payload, ProtocolError, check_name, pack, unpack
+from common.protocol import FINISH, INITIALISE, Payload, ProtocolError, check_name, one_line, pack, unpack
 from common.settings import Settings
 from perdl_server.exchange import Exchange
 
@@ -172,6 +173,8 @@ class Door:
             "n_samples": payload.scalar("n_samples", int),
             "n_atoms": payload.scalar("n_atoms", int),
             **{key: payload.scalar(key, float) for key in ("start_error", "nonzeros", "mean_share")},
+            "shape": _shape(payload.scalar("shape", str), len(dictionary)),
+            "names": one_line(payload.scalar("names", str), 50),
         }
         return Arrival(node, name, 0, payload.scalar("returning", bool), facts, dictionary, usage)
 
@@ -207,6 +210,13 @@ def content_of(reply: Message) -> Payload:
     return unpack(reply.content)
 
 
+def _shape(text: str, d: int) -> str:
+    """Return the shape of a sample, as "28x28", if it is one of ``d`` numbers, else nothing."""
+    sides = text.split("x")
+    good = len(sides) <= 4 and all(side.isascii() and side.isdecimal() and len(side) < 10 for side in sides)
+    return text if good and math.prod(map(int, sides)) == d else ""
+
+
 def misfits(arrivals: Mapping[str, Floats], wanted: int, n_features: int | None = None) -> dict[str, str]:
     """Return which clients cannot be matched with the others, and why.
 
@@ -236,3 +246,26 @@ def misfits(arrivals: Mapping[str, Floats], wanted: int, n_features: int | None 
         elif D.shape[1] < wanted:
             found[name] = f"{name} has {D.shape[1]} usable atoms, fewer than n_global = {wanted}"
     return found
+
+
+def other_names(marks: Mapping[str, str]) -> dict[str, str]:
+    """Return which clients' features are called otherwise than most others', and what to do.
+
+    Parameters
+    ----------
+    marks : mapping of str to str
+        By client: the mark of its features' names, empty where its file has none.
+
+    Returns
+    -------
+    dict of str to str
+    """
+    given = [mark for mark in marks.values() if mark]
+    usual = max(given, key=given.count, default="")
+    typical = next((name for name, mark in marks.items() if mark == usual), "")
+    return {
+        name: f"{name}'s features have other names or another order than {typical}'s: give both files the same columns "
+        "in the same order, or take the line of names out of one if only the spelling differs"
+        for name, mark in marks.items()
+        if mark not in ("", usual)
+    }

@@ -272,5 +272,5 @@ class Federation:
 
     def _note_final(self, answers: Iterable[tuple[Member, Payload]]) -> None:
         for member, payload in answers:
-            known = [key for key in ("error", "local_distance") if key in payload.scalars]
+            known = [key for key in ("error", "shared", "own", "local_distance") if key in payload.scalars]
             member.facts |= {f"final_{key}": payload.scalar(key, float) for key in known}

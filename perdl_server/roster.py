@@ -14,7 +14,7 @@ from common.errors import FederationError
 from common.logs import about
 from common.protocol import natural_key
 from common.settings import Settings
-from perdl_server.admission import Arrival, Door, misfits
+from perdl_server.admission import Arrival, Door, misfits, other_names
 from perdl_server.exchange import Exchange
 from perdl_server.matching import align
 
@@ -128,7 +128,11 @@ class Roster:
             return {}
         D_g = self.global_dictionary
         assert D_g is not None, "nobody is late before matching"
-        if wrong := misfits({arrival.name: arrival.dictionary}, D_g.shape[1], len(D_g)):
+        marks = {other.name: other.facts.get("names", "") for other in self.members if other is not member}
+        others = other_names({**marks, arrival.name: arrival.facts.get("names", "")})
+        wrong = {name: why for name, why in others.items() if name == arrival.name}
+        wrong |= misfits({arrival.name: arrival.dictionary}, D_g.shape[1], len(D_g))
+        if wrong:
             self.door.turn_away(arrival.node, wrong[arrival.name])
             return None
         indices, signs = align(D_g, arrival.dictionary)
@@ -150,9 +154,10 @@ class Roster:
         return member
 
     def leave_out_misfits(self) -> None:
-        """Leave out clients of another number of features than most, or of too few usable atoms."""
+        """Leave out clients of another number of features than most, of other names, or of too few usable atoms."""
         wanted = self.settings.n_global if isinstance(self.settings.n_global, int) else 0
-        wrong = misfits({member.name: member.dictionary for member in self.members}, wanted)
+        wrong = other_names({member.name: member.facts.get("names", "") for member in self.members})
+        wrong |= misfits({member.name: member.dictionary for member in self.members}, wanted)
         nodes = {member.name: member.node for member in self.members}
         self.members = [member for member in self.members if member.name not in wrong]
         refused = self.door.refused | {nodes[name]: why for name, why in wrong.items()}

@@ -286,6 +286,9 @@ class PerMA(Strategy):
             self.folder.save_dictionary(D, self._consensus)
             final["consensus"] = spread(self._consensus.tolist())
             self._report["warnings"] = warnings(self._report, facts, self.settings)
+        shapes = {member.facts["shape"] for member in federation.members if member.facts.get("shape")}
+        if len(shapes) == 1:
+            self._report["shape"] = [int(side) for side in shapes.pop().split("x")]
         summary = {
             **self._report,
             "rounds": self._report.get("rounds", 0),

@@ -117,9 +117,11 @@ def client(
     certs: Annotated[Path | None, typer.Option(help="folder of ca.crt and key: TLS, and who this client is")] = None,
     insecure: InsecureOption = False,
     trust_network: Annotated[bool, typer.Option(help="with --insecure: plain text to another machine too")] = False,
-    data: Annotated[Path | None, typer.Option(help="this client's samples: .npy .npz .csv .mat, IDX, images")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="this client's samples: a file (see docs/data.md), or a folder")
+    ] = None,
     samples_in: Annotated[str, typer.Option(help="rows or columns")] = "rows",
-    variable: Annotated[str | None, typer.Option(help="name of the array in .npz and .mat files")] = None,
+    variable: Annotated[str | None, typer.Option(help="name of the array in .npz, .mat and HDF5 files")] = None,
     folder: Annotated[
         Path | None, typer.Option(help="state and model of this client; default perdl-clients/NAME")
     ] = None,

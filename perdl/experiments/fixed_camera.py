@@ -58,11 +58,11 @@ def separations(
     name : str
     Separation
     """
-    patch, shape = settings.data.patch, frames.shape[1:]
+    patch, shape = settings.data.video_patch, frames.shape[1:]
     P = np.stack([places(frame.astype(settings.dtype) / 255, patch) for frame in frames])
     n, d, m = P.shape
     check_fit(settings, d, "a place")
-    windows = windows_of(n, settings.data.window)
+    windows = windows_of(n, settings.data.video_window)
     found: dict[str, Floats] = {}
     with one_blas_thread():
         for b in range(m):

@@ -77,7 +77,7 @@ def separations(
     name : str
     Separation
     """
-    layout, patch, shape = LAYOUTS[settings.data.layout], settings.data.patch, frames.shape[1:]
+    layout, patch, shape = LAYOUTS[settings.data.layout], settings.data.video_patch, frames.shape[1:]
     samples = [layout.to_samples(frame.astype(settings.dtype) / 255, patch) for frame in frames]
     clients = [Client(f"client-{i + 1}", Y, settings.for_client(f"client-{i + 1}")) for i, Y in enumerate(samples)]
     progress("starts")

@@ -43,7 +43,7 @@ class Images:
 def deal_mnist(settings: Settings) -> Images:
     """Return the clients' images as a simulation deals them, and the last test images."""
     with simulation():
-        clients = [load_data(Identity.of({"partition-id": i}), settings) for i in range(settings.n_clients)]
+        clients = [load_data(Identity.of({"partition-id": i}), settings).Y for i in range(settings.n_clients)]
     pixels, labels = load_mnist(settings.data.path, "test")
     n = settings.evaluation.n_test
     Y = (pixels.T / 255.0).astype(settings.dtype)

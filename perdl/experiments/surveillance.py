@@ -124,7 +124,7 @@ def sentences(rows: Sequence[Row], settings: Settings, shape: tuple[int, ...], s
     list of three str
     """
     of, (n, h, w, c) = {row["strategy"]: row for row in rows}, shape
-    name, window, patch = strategy_name(settings), settings.data.window, settings.data.patch
+    name, window, patch = strategy_name(settings), settings.data.video_window, settings.data.video_patch
     fixed = settings.data.layout == "fixed-camera"
     who = f"{math.ceil(n / window)} clients of up to {window} frames" if fixed else f"{n} clients of a frame each"
     found = f"{who} share a background {_db(of[name])} from the temporal median of all frames ({name})"
@@ -164,7 +164,7 @@ def _masks(settings: Settings, frames: Bytes) -> Bytes | None:
     folder = data.masks or masks_beside(frame_folder(data.path or ""))
     if folder is None:
         return None
-    masks = crop(read_masks(folder, len(frames), data.every), data.patch, f"{folder}: masks")  # as the frames are
+    masks = crop(read_masks(folder, len(frames), data.every), data.video_patch, f"{folder}: masks")  # as the frames are
     if masks.shape != frames.shape[:3]:
         raise DataError(
             f"{folder}: masks are {masks.shape[1]} x {masks.shape[2]} pixels, frames {frames.shape[1]} x "
@@ -178,13 +178,13 @@ def _quick(frames: Bytes, labels: Bytes | None, settings: Settings) -> tuple[Byt
     fixed = settings.data.layout == "fixed-camera"
     n, h, w, _ = frames.shape
     side = min(QUICK_SIDE // 2 if fixed else QUICK_SIDE, h, w)
-    patch = settings.data.patch if fixed else max(1, side // 8)
+    patch = settings.data.video_patch if fixed else max(1, side // 8)
     side -= side % patch
     top, left = (h - side) // 2, (w - side) // 2
     some = np.s_[:: max(1, n // QUICK_FRAMES)]
     window = np.s_[:, top : top + side, left : left + side]
     frames = frames[some][:QUICK_FRAMES][window]
-    data = settings.data.model_copy(update={"patch": patch, "window": min(2, settings.data.window)})
+    data = settings.data.model_copy(update={"patch": patch, "window": min(2, settings.data.video_window)})
     changes: dict[str, Any] = {"data": data, "rounds": min(settings.rounds, 1), "n_clients": len(frames)}
     if not fixed:
         changes["refine_steps"] = min(settings.refine_steps, 1)
@@ -197,9 +197,9 @@ def _baselines(frames: Bytes, median: Floats, settings: Settings) -> Iterator[tu
     difference = frames - median
     yield MEDIAN, Separation(np.broadcast_to(median, frames.shape), difference, median[None])
     if settings.data.layout == "fixed-camera":
-        patch = settings.data.patch
+        patch = settings.data.video_patch
         P = np.stack([places(frame.astype(np.float32) / 255, patch) for frame in frames])
-        windows = fixed_camera.windows_of(len(frames), settings.data.window)
+        windows = fixed_camera.windows_of(len(frames), settings.data.video_window)
         background = places(median / 255, patch)[None]
         yield MEDIAN_GATED, fixed_camera.separate(P, background, windows, frames.shape[1:], patch)
 

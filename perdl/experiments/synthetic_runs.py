@@ -51,7 +51,7 @@ def draw(settings: Settings) -> tuple[list[ClientTruth], list[Client]]:
     identities = [Identity.of({"partition-id": i}) for i in range(settings.n_clients)]
     known = [truth(identity, settings) for identity in identities]
     truths = [t for t in known if t is not None]
-    return truths, [Client(who.name, load_data(who, settings), settings.for_client(who.name)) for who in identities]
+    return truths, [Client(who.name, load_data(who, settings).Y, settings.for_client(who.name)) for who in identities]
 
 
 def errors(model: Model, truths: list[ClientTruth]) -> tuple[float, float]:

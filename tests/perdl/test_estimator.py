@@ -17,10 +17,11 @@ import pytest
 import perdl
 from common.dictionaries import dictionary_distance
 from common.errors import DataError, PerdlError, SettingsError
-from common.settings import LearningSettings, Settings, settings_from_values
+from common.settings import DataSettings, LearningSettings, Settings, settings_from_values
 from common.synthetic import generate, true_global_dictionary
 from perdl import PerDL
-from perdl.models import newcomer
+from perdl.fitted import DATA_PARAMETERS
+from perdl.newcomer import newcomer
 from perdl.run import simulate
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -259,8 +260,9 @@ def test_save_and_load(model, tmp_path):
 def test_parameters_are_the_settings():
     defaults = PerDL().get_params()
     for name, value in defaults.items():
-        if name not in ("center", "clients", "output"):
-            assert value == Settings.model_fields[name].default, name
+        if name not in ("clients", "output"):
+            fields = DataSettings.model_fields if name in DATA_PARAMETERS else Settings.model_fields
+            assert value == fields[name].default, name
     assert repr(PerDL()) == "PerDL()"
     assert repr(PerDL("auto", seed=4)) == "PerDL(n_global='auto', seed=4)"
     assert eval(repr(PerDL(2, rounds=3))).get_params() == PerDL(2, rounds=3).get_params()

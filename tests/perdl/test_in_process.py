@@ -86,7 +86,7 @@ def test_messages_carry_what_the_protocol_allows_and_nothing_private(tmp_path, a
     assert kinds.count(UPDATE) == 2 * n_clients * 5
     weights = {"energies"} if aggregation == "energy" else set()
     start = {"client", "protocol", "step", "returning", "n_features", "n_samples", "n_atoms"}
-    start |= {"start_error", "nonzeros", "mean_share"}
+    start |= {"start_error", "nonzeros", "mean_share", "shape", "names"}
     update = {"client", "protocol", "round", "error_before_update", "nonzeros", "reassigned"}
     allowed = {
         (INITIALISE, False): ({"settings", "run", "protocol"}, set(), 0),
@@ -94,7 +94,7 @@ def test_messages_carry_what_the_protocol_allows_and_nothing_private(tmp_path, a
         (UPDATE, False): ({"protocol", "run", "round"}, {"global_dictionary", "indices", "signs"}, d * r_g + 2 * r_g),
         (UPDATE, True): (update, {"contribution"} | weights, d * r_g + r_g),
         (FINISH, False): ({"protocol", "run"}, {"global_dictionary"}, d * r_g),
-        (FINISH, True): ({"client", "protocol", "error", "local_distance"}, set(), 0),
+        (FINISH, True): ({"client", "protocol", "error", "shared", "own", "local_distance"}, set(), 0),
     }
     for message in sent:
         payload, kind = unpack(message.content), message.metadata.message_type

@@ -222,7 +222,7 @@ def test_real_mnist_has_its_known_counts_and_mean(split):
 
 @real
 def test_real_mnist_equals_the_general_reader():
-    samples = load_samples(REAL / "t10k-images-idx3-ubyte.gz", n_features=784)
+    samples = load_samples(REAL / "t10k-images-idx3-ubyte.gz", n_features=784).data
     np.testing.assert_array_equal(samples.T, load_floats(REAL, "test")[0])
 
 

@@ -1,6 +1,7 @@
 """Claims of the data readers: what numpy wrote comes back, and every bad file is one clear line."""
 
 import gzip
+import re
 import struct
 
 import numpy as np
@@ -10,7 +11,8 @@ import scipy.sparse
 from PIL import Image
 
 from common.errors import DataError, SettingsError
-from perdl_client.sources import load_samples, read_idx
+from perdl_client.idx_source import read_idx
+from perdl_client.sources import load_samples
 
 TABLE = np.random.default_rng(0).standard_normal((7, 4))  # 7 samples, 4 features
 PIXELS = np.random.default_rng(1).integers(0, 256, (6, 3, 5), dtype=np.uint8)
@@ -44,18 +46,18 @@ def message(path, **settings):
 def test_npy_comes_back_with_samples_in_columns(tmp_path, dtype, order):
     truth = np.asarray(10 * TABLE, dtype=dtype, order=order)
     np.save(tmp_path / "a.npy", truth)
-    samples = load_samples(tmp_path / "a.npy")
+    samples = load_samples(tmp_path / "a.npy").data
     assert type(samples) is np.ndarray
     assert samples.dtype == (np.float32 if dtype.endswith("f4") else np.float64)
     assert samples.dtype.isnative
     assert samples.flags.c_contiguous or samples.flags.f_contiguous
     np.testing.assert_array_equal(samples, truth.T.astype(samples.dtype))
-    np.testing.assert_array_equal(load_samples(tmp_path / "a.npy", samples_in="columns"), samples.T)
+    np.testing.assert_array_equal(load_samples(tmp_path / "a.npy", samples_in="columns").data, samples.T)
 
 
 def test_float_npy_is_memory_mapped_and_read_only(tmp_path):
     np.save(tmp_path / "a.npy", TABLE)
-    samples = load_samples(str(tmp_path / "a.npy"))
+    samples = load_samples(str(tmp_path / "a.npy")).data
     bases = [samples]
     while getattr(bases[-1], "base", None) is not None:
         bases.append(bases[-1].base)
@@ -66,25 +68,25 @@ def test_float_npy_is_memory_mapped_and_read_only(tmp_path):
 def test_npy_without_write_permission_can_be_read(tmp_path):
     np.save(tmp_path / "a.npy", TABLE)
     (tmp_path / "a.npy").chmod(0o444)
-    np.testing.assert_array_equal(load_samples(tmp_path / "a.npy"), TABLE.T)
+    np.testing.assert_array_equal(load_samples(tmp_path / "a.npy").data, TABLE.T)
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_npz_takes_the_only_matrix_or_the_named_one(tmp_path, save):
     save(tmp_path / "a.npz", Y=TABLE, labels=np.arange(7), name="text")
-    np.testing.assert_array_equal(load_samples(tmp_path / "a.npz"), TABLE.T)
+    np.testing.assert_array_equal(load_samples(tmp_path / "a.npz").data, TABLE.T)
     save(tmp_path / "b.npz", Y=TABLE, Z=TABLE.astype("f4"))
-    samples = load_samples(tmp_path / "b.npz", variable="Z", samples_in="columns")
+    samples = load_samples(tmp_path / "b.npz", variable="Z", samples_in="columns").data
     assert samples.dtype == np.float32
     np.testing.assert_array_equal(samples, TABLE.astype("f4"))
 
 
 def test_mat_takes_the_only_matrix_or_the_named_one(tmp_path):
     scipy.io.savemat(tmp_path / "a.mat", {"Y": TABLE, "name": "text", "settings": {"k": 1}})
-    np.testing.assert_array_equal(load_samples(tmp_path / "a.mat"), TABLE.T)
+    np.testing.assert_array_equal(load_samples(tmp_path / "a.mat").data, TABLE.T)
     scipy.io.savemat(tmp_path / "b.mat", {"Y": TABLE, "Z": TABLE > 0, "S": TABLE.astype("f4")}, do_compression=True)
-    np.testing.assert_array_equal(load_samples(tmp_path / "b.mat", variable="Z"), TABLE.T > 0)
-    assert load_samples(tmp_path / "b.mat", variable="S").dtype == np.float32
+    np.testing.assert_array_equal(load_samples(tmp_path / "b.mat", variable="Z").data, TABLE.T > 0)
+    assert load_samples(tmp_path / "b.mat", variable="S").data.dtype == np.float32
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
@@ -96,14 +98,14 @@ def test_csv_with_any_delimiter_header_and_line_end(tmp_path, delimiter, header,
     text = end.join(delimiter.join(row) for row in rows)
     for name in ("a.csv", "a.tsv", "A.CSV"):
         path = write_csv(tmp_path / name, text + end, encoding)
-        np.testing.assert_array_equal(load_samples(path), TABLE.T)
+        np.testing.assert_array_equal(load_samples(path).data, TABLE.T)
 
 
 def test_csv_spaces_quotes_blank_lines_and_missing_last_line_end(tmp_path):
     path = write_csv(tmp_path / "a.csv", '\nx,y\n\n1, 2\n   \n"-3.5",+4e1\n')
-    np.testing.assert_array_equal(load_samples(path), [[1, -3.5], [2, 40]])
-    np.testing.assert_array_equal(load_samples(write_csv(tmp_path / "b.csv", "1,2,3")), [[1], [2], [3]])
-    np.testing.assert_array_equal(load_samples(write_csv(tmp_path / "c.csv", "x\n1\n2")), [[1, 2]])
+    np.testing.assert_array_equal(load_samples(path).data, [[1, -3.5], [2, 40]])
+    np.testing.assert_array_equal(load_samples(write_csv(tmp_path / "b.csv", "1,2,3")).data, [[1], [2], [3]])
+    np.testing.assert_array_equal(load_samples(write_csv(tmp_path / "c.csv", "x\n1\n2")).data, [[1, 2]])
 
 
 @pytest.mark.parametrize("dtype", IDX_TYPES)
@@ -114,7 +116,7 @@ def test_idx_images_are_flattened_and_only_bytes_scaled(tmp_path, dtype, name):
     (tmp_path / name).write_bytes(idx_bytes(images, dtype))
     (tmp_path / f"idx-{name}.gz").write_bytes(gzip.compress(idx_bytes(images, dtype)))
     for path in (tmp_path / name, tmp_path / f"idx-{name}.gz"):
-        samples = load_samples(path, samples_in="columns")
+        samples = load_samples(path, samples_in="columns").data
         assert samples.dtype == (np.float32 if dtype == ">f4" else np.float64)
         np.testing.assert_array_equal(samples, truth)
         np.testing.assert_array_equal(read_idx(path), images)
@@ -128,13 +130,13 @@ def test_folder_of_images_in_natural_order(tmp_path, suffix, shape):
         Image.fromarray(image).save(tmp_path / f"frame{i}.{suffix}")
     (tmp_path / "notes.txt").write_text("not an image")
     (tmp_path / "._frame0.png").write_bytes(b"left by a Mac")
-    np.testing.assert_array_equal(load_samples(tmp_path), images.reshape(11, -1).T / 255)
+    np.testing.assert_array_equal(load_samples(tmp_path).data, images.reshape(11, -1).T / 255)
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "jpeg", "gif", "webp"])
 def test_lossy_and_palette_images_are_read_as_intensities(tmp_path, suffix):
     Image.fromarray(np.full((4, 5, 3), 128, dtype=np.uint8)).save(tmp_path / f"a.{suffix}")
-    np.testing.assert_allclose(load_samples(tmp_path), np.full((60, 1), 128 / 255), atol=3 / 255)
+    np.testing.assert_allclose(load_samples(tmp_path).data, np.full((60, 1), 128 / 255), atol=3 / 255)
 
 
 def test_deep_and_binary_images_are_not_scaled(tmp_path):
@@ -145,7 +147,7 @@ def test_deep_and_binary_images_are_not_scaled(tmp_path):
     }.items():
         (tmp_path / name).mkdir()
         Image.fromarray(image).save(tmp_path / name / "a.tif")
-        samples = load_samples(tmp_path / name)
+        samples = load_samples(tmp_path / name).data
         assert samples.dtype == (np.float32 if name == "float" else np.float64)
         np.testing.assert_array_equal(samples, image.reshape(1, -1).T)
 
@@ -200,7 +202,8 @@ def test_csv_in_another_encoding_says_so(tmp_path):
     [
         (np.arange(5.0), r"1-D, of shape \(5,\).*reshape\(1, -1\) makes it one row, reshape\(-1, 1\) one column"),
         (np.float64(3.0), r"0-D, of shape \(\)"),
-        (np.ones((2, 3, 4)), r"3-D, of shape \(2, 3, 4\).*save array\.reshape\(len\(array\), -1\)"),
+        (np.ones((2, 3, 1, 2, 4)), r"5-D, of shape \(2, 3, 1, 2, 4\).*save array\.reshape\(len\(array\), -1\)"),
+        (np.ones((2, 0, 4)), r"holds 0 numbers: its shape is \(2, 0, 4\)"),
         (np.ones((2, 3), dtype=complex), r"is complex \(complex128\); save its real part"),
         (np.array([["a", 1]], dtype=object), r"dtype object, not numbers; save it after array\.astype\(float\)"),
         (np.array([["a", "b"]]), "dtype str32, not numbers"),
@@ -227,26 +230,28 @@ def test_bad_array_names_what_is_wrong_and_cure(tmp_path, array, expected):
 def test_several_or_no_matrices_are_listed(tmp_path):
     np.savez(tmp_path / "a.npz", Y=TABLE, Z=TABLE, labels=np.arange(7))
     scipy.io.savemat(tmp_path / "a.mat", {"Y": TABLE, "Z": TABLE, "name": "text"})
-    np.savez(tmp_path / "b.npz", x=np.arange(7), y=np.ones((2, 2, 2)))
+    np.savez(tmp_path / "b.npz", x=np.arange(7), y=np.ones((2, 2, 2, 1, 1)))
     np.savez(tmp_path / "c.npz")
     np.savez(tmp_path / "d.npz", **{f"x{i}": TABLE for i in range(30)})
     for name in ("a.npz", "a.mat"):
         text = message(tmp_path / name)
-        assert "has 2 2-D numeric arrays" in text
+        assert re.search(r"has 2 2-D (to 4-D )?numeric arrays", text)
         assert "'Y' (7, 4)" in text
         assert "'Z' (7, 4)" in text
         assert "set variable to the one to use" in text
         text = message(tmp_path / name, variable="y")
         assert "has no array 'y'" in text
         assert "'Y' (7, 4)" in text
-    assert "has no 2-D numeric array; it holds 'x' (7,) int64, 'y' (2, 2, 2) float64" in message(tmp_path / "b.npz")
+    assert "has no 2-D to 4-D numeric array; it holds 'x' (7,) int64, 'y' (2, 2, 2, 1, 1) float64" in message(
+        tmp_path / "b.npz"
+    )
     assert "it holds no array" in message(tmp_path / "c.npz")
     assert "and 20 more" in message(tmp_path / "d.npz")
 
 
 def test_variable_is_refused_where_files_have_no_names(tmp_path):
     np.save(tmp_path / "a.npy", TABLE)
-    assert "variable = 'Y' is for .npz and .mat files" in message(tmp_path / "a.npy", variable="Y")
+    assert "variable = 'Y' is for .npz, .mat and HDF5 files" in message(tmp_path / "a.npy", variable="Y")
 
 
 @pytest.mark.parametrize(
@@ -294,7 +299,7 @@ def test_unknown_extension_lists_the_known(tmp_path):
         (tmp_path / name).write_text("1,2")
         text = message(tmp_path / name)
         assert "unknown extension" in text
-        assert ".npy, .npz, .csv, .tsv, .mat, IDX" in text
+        assert ".npy, .npz, .csv, .tsv, .mat, .parquet" in text
 
 
 @pytest.mark.parametrize("name", ["a.npy", "a.npz", "a.csv", "a.tsv", "a.mat", "a-idx3-ubyte", "a-idx3-ubyte.gz"])
@@ -354,7 +359,7 @@ def test_bad_idx_gives_bytes_and_cure(tmp_path, raw, expected):
 
 def test_number_of_features_and_the_transpose_that_fits(tmp_path):
     np.save(tmp_path / "a.npy", TABLE)
-    assert load_samples(tmp_path / "a.npy", n_features=4).shape == (4, 7)
+    assert load_samples(tmp_path / "a.npy", n_features=4).data.shape == (4, 7)
     text = message(tmp_path / "a.npy", n_features=7)
     assert 'has 4 features per sample, but 7 are expected; the transpose would fit: set samples_in = "columns"' in text
     assert 'set samples_in = "rows"' in message(tmp_path / "a.npy", n_features=4, samples_in="columns")
@@ -384,6 +389,10 @@ def test_folder_or_image_that_is_no_data_set(tmp_path):
     assert "it is empty" in message(tmp_path)
     np.save(tmp_path / "a.npy", TABLE)
     (tmp_path / "sub").mkdir()
+    assert "holds 'a.npy' and 'sub'; keep files of one format alone" in message(tmp_path)
+    (tmp_path / "a.npy").unlink()
+    assert "holds folders ('sub', ...), not samples; give one of them" in message(tmp_path)
+    (tmp_path / "a.txt").touch()
     assert "its 2 entries are of other kinds; give a file" in message(tmp_path)
     Image.fromarray(PIXELS[0]).save(tmp_path / "a.png")
     assert "is a single image; give the folder" in message(tmp_path / "a.png")
@@ -441,7 +450,7 @@ def damage(raw, rng):
 
 def samples_or_error(path):
     try:
-        return load_samples(path)
+        return load_samples(path).data
     except DataError as error:
         return str(error)
 

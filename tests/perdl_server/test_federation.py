@@ -20,15 +20,25 @@ from perdl_server.federation import Federation
 from perdl_server.roster import Member, Roster
 
 SHARED = np.linalg.qr(np.random.default_rng(0).standard_normal((6, 6))).Q
-SCALARS = {"n_features": 6, "n_samples": 9, "n_atoms": 6, "start_error": 0.1, "nonzeros": 1.0, "mean_share": 0.0}
+SCALARS = {
+    "n_features": 6,
+    "n_samples": 9,
+    "n_atoms": 6,
+    "start_error": 0.1,
+    "nonzeros": 1.0,
+    "mean_share": 0.0,
+    "shape": "6",
+    "names": "",
+}
 
 
 class Node:
     """What a client would say; ``silent`` ones take messages and never answer."""
 
-    def __init__(self, name, step=0, returning=False, silent=False, dictionary=SHARED, key=""):
+    def __init__(self, name, step=0, returning=False, silent=False, dictionary=SHARED, key="", names=""):
         self.name, self.step, self.returning, self.silent, self.dictionary = name, step, returning, silent, dictionary
         self.key, self.session, self.online, self.got = key, "1", True, []
+        self.scalars = {**SCALARS, "names": names}
 
     def answer(self, message):
         kind = message.metadata.message_type
@@ -36,7 +46,7 @@ class Node:
             return pack({}, client=self.name, step=self.step)
         if kind == INITIALISE:
             arrays = {"dictionary": self.dictionary, "usage": np.ones(self.dictionary.shape[1])}
-            return pack(arrays, client=self.name, step=0, returning=self.returning, **SCALARS)
+            return pack(arrays, client=self.name, step=0, returning=self.returning, **self.scalars)
         if kind == UPDATE:
             self.step = unpack(message.content).scalars["round"]
         return pack({}, client=self.name, error=0.1)
@@ -239,6 +249,18 @@ def test_who_comes_late_and_does_not_fit_is_told_so():
     assert names(ask(one)) == ["a", "b"]
     assert "wide has 7 features, the run has 6" in reasons(grid.nodes[12])[0]
     assert reasons(grid.nodes[13]) == ["few has 2 usable atoms, fewer than n_global = 3"]
+
+
+def test_who_calls_its_features_otherwise_than_most_is_left_out_early_or_late():
+    nodes = Node("a", names="x"), Node("b"), Node("c", names="y"), Node("d", names="x")
+    grid = TownGrid(*nodes)
+    one = joined(grid, "n_clients=5", "quorum=3", "join_timeout=0.3")
+    assert names(ask(one)) == ["a", "b", "d"]  # no names are as good as any
+    assert "c's features have other names or another order than a's" in reasons(nodes[2])[0]
+    grid.nodes |= {21: Node("late", names="y"), 22: Node("welcome", names="x")}
+    one.roster.door._next_look = 0.0
+    assert names(ask(one)) == ["a", "b", "d", "welcome"]
+    assert "late's features have other names" in reasons(grid.nodes[21])[0]
 
 
 def test_a_resumed_run_waits_for_its_members_and_says_who_is_missing():

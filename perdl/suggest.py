@@ -1,0 +1,135 @@
+r"""Settings that fit some data: how many atoms, and from which size on a code counts.
+
+The rules, and why. All are of centred data, in singular values of at most 2,000 samples of a client.
+
+**n_atoms.** Too few atoms cannot hold what is shared; too many cost time and little else, as long as the threshold keeps
+noise out of them. So a direction is left out only on clear evidence: it is beyond the rank, beyond 99 % of the energy,
+or part of a *noise floor*: a flat tail of variances, at least a quarter of all, no more spread than those of pure noise of as
+many samples (Marchenko and Pastur), below a drop by a factor of two. The client that needs most decides, the rank of the
+weakest bounds it.
+
+**threshold.** The learner keeps codes :math:`|a| \ge \zeta` in an orthonormal basis, where white noise of standard deviation
+:math:`\sigma` keeps :math:`\sigma`; with :math:`\zeta = 3\sigma` one code of pure noise in 370 stays. :math:`\sigma` is the level of
+the noise floor, or, where there is none since atoms fill the space, the robust level of the small codes in a dictionary that is
+learnt from the samples (their median size over 0.6745, outliers beyond 3 sigma left out). Without noise a threshold of 0.3
+times the root mean square of a code is in the middle of the broad range that recovers synthetic dictionaries; it is the
+least. One such root mean square is the most: beyond it data that are not sparse would be left out altogether.
+``tests/perdl/test_check.py`` holds the rules to the best of a grid on data of known truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.coders import HardThreshold
+from common.streams import stream
+from perdl_client.learners import LEARNERS
+from perdl_client.start import best_warm_up
+
+Floats = NDArray[np.floating]
+
+MAX_SAMPLES = 2000
+_LEARNT_SAMPLES, _LEARNT_FEATURES = 500, 100
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """What the directions of one client's centred samples say.
+
+    Attributes
+    ----------
+    rank : int
+        Numerical rank.
+    n_atoms : int
+        Directions that neither noise nor the last hundredth of the energy make up.
+    code_rms : float
+        Root mean square of a code in an orthonormal basis of these, relative to that of the data.
+    noise : float
+        Standard deviation of the noise, relative to the root mean square of the data.
+    """
+
+    rank: int
+    n_atoms: int
+    code_rms: float
+    noise: float
+
+
+def spectrum(Y: Floats) -> Spectrum:
+    """Look at one client's samples.
+
+    Parameters
+    ----------
+    Y : (d, n) array
+        Finite.
+    """
+    rng = stream(0, "", "check")
+    if Y.shape[1] > MAX_SAMPLES:
+        Y = Y[:, np.sort(rng.choice(Y.shape[1], MAX_SAMPLES, replace=False))]
+    Y = Y - Y.mean(axis=1, keepdims=True, dtype=np.float64)
+    d, n = Y.shape
+    U, s, _ = np.linalg.svd(Y, full_matrices=False)
+    rank = int(np.count_nonzero(s > s.max(initial=0) * max(d, n) * np.finfo(np.float64).eps))
+    if rank == 0:
+        return Spectrum(0, 0, 0.0, 0.0)
+    energies = s[:rank] ** 2
+    total = float(energies.sum())
+    rms = np.sqrt(total / (d * n))
+    floor = _noise_floor(energies, n)
+    r = int(np.searchsorted(np.cumsum(energies), 0.99 * total) + 1)
+    r = min(r, floor, rank)
+    if floor < rank:
+        noise = np.sqrt(energies[floor:].mean() / n)
+    else:
+        kept = min(r, _LEARNT_FEATURES)
+        noise = _small_codes(U[:, :kept].T @ Y[:, rng.permutation(n)[:_LEARNT_SAMPLES]], rng)
+    return Spectrum(rank, r, float(np.sqrt(energies[:r].sum() / (r * n)) / rms), float(noise / rms))
+
+
+def suggest(spectra: Sequence[Spectrum]) -> dict[str, float | int | str | bool]:
+    """Return settings by name.
+
+    Parameters
+    ----------
+    spectra : sequence of Spectrum
+        One a client; those of rank 0 say nothing.
+    """
+    seen = [one for one in spectra if one.rank]
+    if not seen:
+        return {}
+    r = min(max(one.n_atoms for one in seen), min(one.rank for one in seen))
+    wanted = [min(max(3 * one.noise, 0.3 * one.code_rms), one.code_rms) for one in seen]
+    threshold = float(f"{max(float(np.median(wanted)), 0.1):.2g}")
+    return {
+        "n_atoms": r,
+        "threshold_unit": "rms",
+        "threshold": threshold,
+        "warmup_threshold": float(f"{4 * threshold:.2g}"),  # so do the presets
+        "data.center": True,
+    }
+
+
+def _noise_floor(energies: Floats, n: int) -> int:
+    """Directions above the flat tail of noise; all if there is none."""
+    rank = len(energies)
+    for k in range(1, rank - max(rank // 4, 3) + 1):
+        edge = np.sqrt(min((rank - k) / n, 0.9))
+        spread = ((1 + edge) / (1 - edge)) ** 2
+        if energies[k - 1] > 2 * energies[k] and energies[k] <= 1.2 * spread * energies[-1]:
+            return k
+    return rank
+
+
+def _small_codes(Z: Floats, rng: np.random.Generator) -> float:
+    """Level of the codes that are noise rather than signal, in a dictionary learnt from ``Z`` (r, m)."""
+    rms = float(np.sqrt(np.mean(Z * Z)))
+    coder = HardThreshold(0.3 * rms)
+    D = best_warm_up(Z, len(Z), LEARNERS["orthogonal"], coder, rng, n_restarts=3, n_steps=20, first_threshold=1.2 * rms)
+    sizes = np.abs(D.T @ Z).ravel()
+    level = float(np.median(sizes)) / 0.6745
+    for _ in range(20):
+        level = float(np.median(sizes[sizes <= 3 * level])) / 0.6745 if level > 0 else 0.0
+    return level

@@ -1,0 +1,174 @@
+r"""Cuts: from a long series to windows, from large images to patches, and back by averaging where pieces overlap.
+
+Pieces begin every ``stride`` places; the last one ends where the whole ends, so that nothing is left over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from common.errors import DataError
+
+Floats = NDArray[np.floating]
+Ints = NDArray[np.intp]
+
+
+def starts(length: int, size: int, stride: int) -> Ints:
+    """Return where pieces of ``size`` begin in ``length``: every ``stride`` places, and one that ends at the end."""
+    places = np.arange(0, length - size + 1, stride)
+    return places if places[-1] == length - size else np.append(places, length - size)
+
+
+def cut_windows(series: Floats, window: int, stride: int | None = None) -> Floats:
+    """Cut a time series into windows.
+
+    Parameters
+    ----------
+    series : (T, c) or (T,) array
+        One row a moment, one column a channel.
+    window : int
+        Rows in a window.
+    stride : int, optional
+        Rows from one window's begin to the next; default ``window``, no overlap.
+
+    Returns
+    -------
+    (n, window * c) array
+        One window a row: all channels of its first moment, then of the next.
+
+    Raises
+    ------
+    DataError
+        If the series is shorter than a window.
+    """
+    rows = np.reshape(series, (len(series), -1))
+    if not 1 <= window <= len(rows):
+        raise DataError(f"a window of {window} rows does not fit into a series of {len(rows)}: lower data.window")
+    cut = sliding_window_view(rows, window, axis=0)[starts(len(rows), window, stride or window)]
+    return np.ascontiguousarray(cut.transpose(0, 2, 1)).reshape(len(cut), -1)
+
+
+def join_windows(windows: Floats, length: int, window: int, stride: int | None = None) -> Floats:
+    """Return the series (``length``, c) of windows as :func:`cut_windows` cuts it; overlaps are averaged, gaps NaN."""
+    pieces = windows.reshape(len(windows), window, -1)
+    total = np.zeros((length, pieces.shape[2]), dtype=windows.dtype)
+    count = np.zeros((length, 1), dtype=windows.dtype)
+    for piece, begin in zip(pieces, starts(length, window, stride or window), strict=True):
+        total[begin : begin + window] += piece
+        count[begin : begin + window] += 1
+    return _mean(total, count)
+
+
+def cut_patches(images: Floats, patch: int, stride: int | None = None) -> Floats:
+    """Cut images into square patches.
+
+    Parameters
+    ----------
+    images : (n, h, w) or (n, h, w, c) array
+    patch : int
+        Side in pixels.
+    stride : int, optional
+        Pixels from one patch to the next, each way; default ``patch``, no overlap.
+
+    Returns
+    -------
+    (n * k, patch * patch * c) array
+        One patch a row, its pixels row by row; k patches of the first image, row by row, then of the next.
+
+    Raises
+    ------
+    DataError
+        If a patch does not fit into the images.
+    """
+    n, h, w = images.shape[:3]
+    if not 1 <= patch <= min(h, w):
+        raise DataError(
+            f"a patch of {patch} x {patch} pixels does not fit into images of {h} x {w}: lower data.patch to at most "
+            f"{min(h, w)}"
+        )
+    cut = sliding_window_view(images, (patch, patch), axis=(1, 2))  # (n, h', w', [c,] patch, patch)
+    cut = cut[:, starts(h, patch, stride or patch)][:, :, starts(w, patch, stride or patch)]
+    if images.ndim == 4:
+        cut = np.moveaxis(cut, 3, -1)
+    return np.ascontiguousarray(cut).reshape(n * cut.shape[1] * cut.shape[2], -1)
+
+
+def join_patches(patches: Floats, shape: tuple[int, ...], patch: int, stride: int | None = None) -> Floats:
+    """Return the images (n, *``shape``) that :func:`cut_patches` cut; overlaps are averaged, gaps NaN."""
+    rows, columns = (starts(side, patch, stride or patch) for side in shape[:2])
+    channels = shape[2:]
+    pieces = patches.reshape(-1, len(rows), len(columns), patch, patch, *channels)
+    total = np.zeros((len(pieces), *shape), dtype=patches.dtype)
+    count = np.zeros((*shape[:2], *(1 for _ in channels)), dtype=patches.dtype)
+    for i, top in enumerate(rows):
+        for j, left in enumerate(columns):
+            total[:, top : top + patch, left : left + patch] += pieces[:, i, j]
+            count[top : top + patch, left : left + patch] += 1
+    return _mean(total, count)
+
+
+def _mean(total: Floats, count: Floats) -> Floats:
+    with np.errstate(invalid="ignore"):
+        mean: Floats = total / count
+    return mean
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How samples are cut before anything else is done to them.
+
+    Attributes
+    ----------
+    kind : {"", "window", "patch"}
+        ``""`` leaves them whole.
+    size, stride : int
+    shape : tuple of int
+        Of a sample as the file has it: channels of a moment, or (h, w[, c]).
+    """
+
+    kind: str
+    size: int
+    stride: int
+    shape: tuple[int, ...]
+
+    @property
+    def piece(self) -> tuple[int, ...]:
+        """Shape of a piece: (window, channels), (patch, patch[, c]), or the sample's own."""
+        if self.kind == "window":
+            return (self.size, int(np.prod(self.shape)))
+        return (self.size, self.size, *self.shape[2:]) if self.kind == "patch" else self.shape
+
+    def apply(self, rows: Floats) -> Floats:
+        """Return the pieces (n', d) of samples (n, prod(shape)).
+
+        Raises
+        ------
+        DataError
+            If they are too small, or patches are asked of what is no image.
+        """
+        if self.kind == "window":
+            return cut_windows(rows, self.size, self.stride)
+        if self.kind == "patch":
+            if len(self.shape) not in (2, 3):
+                raise DataError(
+                    f"data.patch = {self.size}: needs images (a folder of them, IDX, or an array n x height x width), "
+                    f"but a sample is {self.shape[0]} plain numbers; save the array before it was flattened"
+                )
+            return cut_patches(rows.reshape(-1, *self.shape), self.size, self.stride)
+        return rows
+
+    def undo(self, pieces: Floats, n: int) -> Floats:
+        """Return the ``n`` samples (n, prod(shape)) of pieces (n', d); overlaps are averaged, gaps NaN."""
+        if self.kind == "window":
+            return join_windows(pieces, n, self.size, self.stride)
+        if self.kind == "patch":
+            return join_patches(pieces, self.shape, self.size, self.stride).reshape(n, -1)
+        return pieces
+
+    def on(self, shape: tuple[int, ...]) -> Cut:
+        """The same for samples of another shape, with pieces at least end to end, so that :meth:`undo` knows all."""
+        return Cut(self.kind, self.size, min(self.stride, self.size), shape)

@@ -1,0 +1,190 @@
+"""A client's own model: its dictionary, how it codes, and what was done to its data. None of it is ever sent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.coders import OMP, Coder, HardThreshold, TopK, omp
+from common.errors import PerdlError
+from common.files import write_npz
+from perdl_client.cuts import Cut
+from perdl_client.preprocess import Preprocessing
+
+Floats = NDArray[np.floating]
+
+VERSION = 1
+"""Of the file; another perdl's are refused rather than misread."""
+
+FILE = "dictionary.npz"
+
+_CODERS: dict[str, Callable[[Any], Coder]] = {"hard-threshold": HardThreshold, "top-k": TopK, "omp": OMP}
+
+
+@dataclass(frozen=True)
+class ClientModel:
+    """What one client's dictionary says of samples. Samples are in rows here, pieces as ``cut`` makes them.
+
+    Attributes
+    ----------
+    global_dictionary : (d, r_g) array
+    local_dictionary : (d, r_l) array
+    preprocessing : Preprocessing
+        What is done to samples first, learnt from the client's data.
+    coder : Coder
+        With its threshold in the units of the preprocessed data.
+    cut : Cut
+        How samples of a file become pieces of d numbers.
+    names : tuple of str
+        Of a file's features, where it told them.
+    """
+
+    global_dictionary: Floats
+    local_dictionary: Floats
+    preprocessing: Preprocessing
+    coder: Coder
+    cut: Cut
+    names: tuple[str, ...] = ()
+
+    @property
+    def dictionary(self) -> Floats:
+        """All atoms, (d, r), the global ones first."""
+        return np.hstack([self.global_dictionary, self.local_dictionary])
+
+    def encode(self, X: Floats) -> Floats:
+        """Return codes (n, r) of samples (n, d), global atoms first."""
+        return self.coder(self._prepared(X), self.dictionary).T
+
+    def decode(self, codes: Floats) -> Floats:
+        """Return the samples (n, d) that codes (n, r) stand for."""
+        return self.preprocessing.undo(self.dictionary @ codes.T).T
+
+    def split(self, X: Floats) -> tuple[Floats, Floats]:
+        """Return the shared and the own part of samples, each (n, d); their sum is ``decode(encode(X))``."""
+        codes, r_g = self.encode(X).T, self.global_dictionary.shape[1]
+        shared = self.preprocessing.undo_part(self.global_dictionary @ codes[:r_g])
+        return shared.T, self.preprocessing.undo(self.local_dictionary @ codes[r_g:]).T
+
+    def reconstruct(self, X: Floats, k: int) -> Floats:
+        """Return samples (n, d) written with at most ``k`` atoms each, by orthogonal matching pursuit."""
+        D = self.dictionary
+        return self.preprocessing.undo(D @ omp(self._prepared(X), D, k)).T
+
+    def unshared_energy(self, X: Floats) -> Floats:
+        """Return the squared length (n,) of what is left of each preprocessed sample without its shared part."""
+        Z = self._prepared(X)
+        left = Z - self.global_dictionary @ self.coder(Z, self.dictionary)[: self.global_dictionary.shape[1]]
+        energy: Floats = (left * left).sum(axis=0)
+        return energy
+
+    def explained(self, X: Floats) -> float:
+        """Return 1 - ||Z - DX||^2 / ||Z||^2 of preprocessed samples Z; 1 if they are all zero."""
+        Z = self._prepared(X)
+        shared, own = shares(Z, self.global_dictionary, self.local_dictionary, self.coder(Z, self.dictionary))
+        return shared + own
+
+    def _prepared(self, X: Floats) -> Floats:
+        return self.preprocessing.apply(X.T)
+
+
+def shares(Y: Floats, global_dictionary: Floats, local_dictionary: Floats, X: Floats) -> tuple[float, float]:
+    r"""Return which shares of the data's energy are shared and own.
+
+    .. math:: \text{shared} = 1 - \frac{\lVert Y - D^g X^g\rVert^2}{\lVert Y\rVert^2}, \qquad
+              \text{own} = \frac{\lVert Y - D^g X^g\rVert^2 - \lVert Y - D X\rVert^2}{\lVert Y\rVert^2}
+
+    What is left to one is not explained. All-zero data are all shared.
+
+    Parameters
+    ----------
+    Y : (d, n) array
+    global_dictionary, local_dictionary : (d, r_g), (d, r_l) array
+    X : (r, n) array
+        Codes, of the global atoms first.
+
+    Returns
+    -------
+    shared, own : float
+    """
+    size = float(np.linalg.norm(Y)) ** 2
+    if not size > 0:
+        return 1.0, 0.0
+    r_g = global_dictionary.shape[1]
+    without = Y - global_dictionary @ X[:r_g]
+    left = float(np.linalg.norm(without)) ** 2 / size
+    unexplained = float(np.linalg.norm(without - local_dictionary @ X[r_g:])) ** 2 / size
+    return 1 - left, left - unexplained
+
+
+def save_model(model: ClientModel, usage: Floats, folder: Path) -> None:
+    """Write ``dictionary.npz``.
+
+    Parameters
+    ----------
+    model : ClientModel
+    usage : (r,) array
+        Share of the data's energy that each atom's codes carry, global atoms first.
+    folder : Path
+
+    Notes
+    -----
+    ``global`` (d, r^g), ``local`` (d, r^l), ``usage`` (r,), ``shape`` of a sample, ``names`` of its features;
+    ``offset``, ``scale`` and ``whitener`` of its preprocessing; ``head``, the rest as JSON.
+    """
+    head = {"version": VERSION, "coder": _named(model.coder), "cut": astuple(model.cut)}
+    arrays = {"global": model.global_dictionary, "local": model.local_dictionary, "usage": usage}
+    arrays |= model.preprocessing.arrays()
+    text = {"names": np.array(model.names, dtype=np.str_), "head": np.array(json.dumps(head))}
+    write_npz(folder / FILE, **arrays, **text, shape=np.array(model.cut.piece))
+
+
+def load_model(path: Path) -> ClientModel:
+    """Read what :func:`save_model` wrote; ``path`` is the file or its folder.
+
+    Raises
+    ------
+    PerdlError
+        If there is none, it is no client's model, or another version of perdl wrote it.
+    """
+    if path.is_dir():
+        path = path / FILE
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {key: file[key] for key in file}
+        head = json.loads(str(arrays["head"]))
+        version = head["version"]
+    except OSError as error:
+        raise PerdlError(
+            f"{path}: {error.strerror or 'cannot be read'}; give a client's folder, which holds {FILE}: "
+            "perdl-clients/NAME, or clients/NAME of a simulation"
+        ) from None
+    except Exception:  # NumPy and zipfile raise many kinds
+        raise PerdlError(
+            f"{path} is not a client's model: give perdl-clients/NAME, or clients/NAME of a simulation"
+        ) from None
+    if version != VERSION:
+        raise PerdlError(f"{path} is of format {version}, this perdl reads {VERSION}: take the perdl that wrote it")
+    coder, value = head["coder"]
+    kind, size, stride, shape = head["cut"]
+    return ClientModel(
+        arrays["global"],
+        arrays["local"],
+        Preprocessing.of(arrays),
+        _CODERS[coder](value),
+        Cut(kind, size, stride, tuple(shape)),
+        tuple(arrays["names"].tolist()),
+    )
+
+
+def _named(coder: Coder) -> tuple[str, float]:
+    """The name of a coder and its one number."""
+    if isinstance(coder, HardThreshold):
+        return "hard-threshold", coder.threshold
+    assert isinstance(coder, TopK | OMP), "there are three"
+    return ("omp" if isinstance(coder, OMP) else "top-k"), coder.k

@@ -1,0 +1,34 @@
+"""What a file of samples held."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Samples and what is known of their features.
+
+    Attributes
+    ----------
+    data : (d, n) array
+        Columns are samples.
+    shape : tuple of int
+        Of a sample, row-major: (h, w) or (h, w, c) of images, else (d,).
+    names : tuple of str
+        Of the features; empty if they have none.
+    """
+
+    data: NDArray[np.floating]
+    shape: tuple[int, ...]
+    names: tuple[str, ...] = ()
+
+
+def names_mark(names: tuple[str, ...]) -> str:
+    """Return a short mark by which a server can tell whether clients' features have the same names; empty for none."""
+    text = "\0".join(name.strip().casefold() for name in names)
+    return hashlib.sha256(text.encode()).hexdigest()[:16] if names else ""

@@ -1,0 +1,145 @@
+"""What preprocessing declares holds of its result, and undoing it gives the samples back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from common.coders import OMP, HardThreshold, TopK
+from common.errors import DataError, PerdlError, SettingsError
+from common.settings import DataSettings, settings_from_values
+from perdl_client.cuts import Cut
+from perdl_client.model import ClientModel, load_model, save_model, shares
+from perdl_client.preprocess import Preprocessing, fit_preprocessing
+
+rng = np.random.default_rng(0)
+Y = np.array([[1.0], [20.0], [0.3], [4.0]]) * rng.standard_normal((4, 500)) + np.array([[5.0], [0.0], [-3.0], [1.0]])
+
+
+def fitted(samples=Y, **data):
+    preprocessing = fit_preprocessing(samples, DataSettings(source="files", **data), "ada")
+    return preprocessing, preprocessing.apply(samples)
+
+
+EVERY = [
+    {},
+    {"center": True},
+    {"scale": "client"},
+    {"center": True, "scale": "features"},
+    {"divide_by": "1, 20, 0.3, 4"},
+    {"center": True, "whiten": True},
+    {"center": True, "divide_by": "1, 20, 0.3, 4", "scale": "client", "whiten": True},
+]
+
+
+@pytest.mark.parametrize("data", EVERY, ids=str)
+def test_undo_gives_the_samples_back_and_parts_add_up(data):
+    preprocessing, Z = fitted(**data)
+    assert np.allclose(preprocessing.undo(Z), Y, rtol=1e-10, atol=1e-10)
+    part = rng.standard_normal(Z.shape)
+    assert np.allclose(preprocessing.undo(Z - part) + preprocessing.undo_part(part), Y, rtol=1e-10, atol=1e-9)
+    again = Preprocessing.of(preprocessing.arrays())
+    assert np.array_equal(again.apply(Y), Z)
+
+
+def test_nothing_declared_leaves_the_bits_as_they_are():
+    assert np.array_equal(fitted()[1], Y)
+    assert np.array_equal(fitted(center=True)[1], Y - Y.mean(axis=1, keepdims=True))
+
+
+def test_each_does_what_it_is_called():
+    assert np.allclose(fitted(center=True)[1].mean(axis=1), 0, atol=1e-12)
+    assert np.isclose(np.sqrt(np.mean(fitted(scale="client")[1] ** 2)), 1)
+    assert np.allclose(fitted(center=True, scale="features")[1].std(axis=1), 1)
+    assert np.allclose(fitted(divide_by="2")[1], Y / 2)
+    assert np.allclose(fitted(divide_by="1, 2, 3, 4")[1], Y / np.arange(1, 5)[:, None])
+    Z = fitted(center=True, divide_by="1, 20, 0.3, 4", whiten=True)[1]
+    assert np.allclose(Z @ Z.T / Z.shape[1], np.eye(4), atol=5e-3)
+
+
+def test_whitening_equals_the_inverse_square_root_of_the_second_moment():
+    from scipy.linalg import inv, sqrtm
+
+    preprocessing, _ = fitted(center=True, whiten=True)
+    C = np.cov(Y, bias=True)
+    assert np.allclose(preprocessing.whitener, inv(sqrtm(C + 1e-3 * np.trace(C) / 4 * np.eye(4))).real, rtol=1e-6)
+
+
+def test_constant_features_are_dropped_to_zero_and_given_back():
+    held = Y.copy()
+    held[2] = 7.5
+    preprocessing, Z = fitted(held, drop_constant=True)
+    assert not Z[2].any()
+    assert np.array_equal(Z[[0, 1, 3]], held[[0, 1, 3]])
+    assert np.array_equal(preprocessing.undo(Z), held)
+    assert np.isfinite(fitted(held, center=True, scale="features")[1]).all()
+
+
+def test_constants_serve_the_channels_of_windows():
+    preprocessing = fit_preprocessing(
+        np.ones((6, 9)), DataSettings(source="files", window=3, divide_by="2, 4"), "ada", 2
+    )
+    assert np.array_equal(preprocessing.apply(np.ones((6, 1))).ravel(), [0.5, 0.25] * 3)
+
+
+def test_float32_stays_float32():
+    data = {"center": True, "divide_by": "1, 20, 0.3, 4", "scale": "client", "whiten": True}
+    preprocessing, Z = fitted(Y.astype(np.float32), **data)
+    assert Z.dtype == np.float32 == preprocessing.undo(Z).dtype
+
+
+def test_what_cannot_be_done_is_said_with_the_cure():
+    with pytest.raises(SettingsError, match=r'data.divide_by = "1, two": must be positive numbers with commas between'):
+        fitted(divide_by="1, two")
+    with pytest.raises(SettingsError, match=r"must be positive"):
+        fitted(divide_by="1, 0, 1, 1")
+    with pytest.raises(SettingsError, match=r"data.divide_by has 3 numbers, ada has 4 features: give one for each"):
+        fitted(divide_by="1, 2, 3")
+    with pytest.raises(DataError, match=r"ada: all samples are zero or equal"):
+        fitted(np.zeros((2, 3)), scale="client")
+    for wrong in ({"window": 3, "patch": 3}, {"stride": 2}, {"scale": "robust"}):
+        with pytest.raises(SettingsError):
+            settings_from_values({"data": {"source": "files", "path": "x", **wrong}})
+    with pytest.raises(SettingsError, match=r"window = 3: is for time series in files"):
+        settings_from_values({"data": {"window": 3}})
+
+
+def model(coder, whiten=False, names=()):
+    preprocessing, Z = fitted(center=True, divide_by="1, 20, 0.3, 4", whiten=whiten)
+    D = np.linalg.qr(rng.standard_normal((4, 4))).Q
+    return ClientModel(D[:, :2], D[:, 2:3], preprocessing, coder, Cut("", 0, 0, (4,)), names), Z
+
+
+@pytest.mark.parametrize("coder", [HardThreshold(0.5), TopK(2), OMP(1)], ids=str)
+@pytest.mark.parametrize("whiten", [False, True])
+def test_a_model_is_the_same_after_it_was_saved(tmp_path, coder, whiten):
+    one, _ = model(coder, whiten, ("a", "b", "c", "d"))
+    save_model(one, np.zeros(3), tmp_path)
+    other = load_model(tmp_path)
+    assert (other.coder, other.cut, other.names) == (one.coder, one.cut, one.names)
+    for method in ("encode", "unshared_energy", "explained"):
+        assert np.array_equal(getattr(other, method)(Y.T), getattr(one, method)(Y.T)), method
+    assert np.array_equal(other.reconstruct(Y.T, 2), one.reconstruct(Y.T, 2))
+
+
+def test_split_and_shares_add_up():
+    one, Z = model(HardThreshold(0.5))
+    shared, own = one.split(Y.T)
+    assert np.allclose(shared + own, one.decode(one.encode(Y.T)))
+    X = one.encode(Y.T).T
+    s, o = shares(Z, one.global_dictionary, one.local_dictionary, X)
+    size = np.linalg.norm(Z) ** 2
+    # Orthonormal atoms: the energy of their codes is what they explain.
+    assert np.isclose(s, np.linalg.norm(X[:2]) ** 2 / size)
+    assert np.isclose(o, np.linalg.norm(X[2:]) ** 2 / size)
+    assert np.isclose(one.explained(Y.T), s + o)
+    assert np.isclose(1 - s - o, np.linalg.norm(Z - one.dictionary @ X) ** 2 / size)
+    assert shares(np.zeros((4, 2)), one.global_dictionary, one.local_dictionary, np.zeros((3, 2))) == (1.0, 0.0)
+
+
+def test_what_is_no_model_is_said(tmp_path):
+    with pytest.raises(PerdlError, match=r"No such file .*; give a client's folder"):
+        load_model(tmp_path)
+    np.savez(tmp_path / "dictionary.npz", dictionary=np.ones((2, 2)))
+    with pytest.raises(PerdlError, match=r"is not a client's model"):
+        load_model(tmp_path)
