@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from common.coders import OMP, Coder, HardThreshold, TopK
 from common.errors import SettingsError
@@ -139,6 +139,14 @@ class DataSettings(_Table):
     masks: str | None = Field(
         None, description="video: folder of masks of what moves; default: groundtruth beside the frames"
     )
+
+    @field_validator("divide_by", mode="before")
+    @classmethod
+    def _as_text(cls, value: Any) -> Any:
+        """A number, or a list of them, as the text that stands for it everywhere."""
+        values = value if isinstance(value, list | tuple) else [value]
+        numbers = bool(values) and all(isinstance(one, int | float) and not isinstance(one, bool) for one in values)
+        return ", ".join(f"{one:g}" if one == float(f"{one:g}") else repr(one) for one in values) if numbers else value
 
     @model_validator(mode="after")
     def _cut_one_way(self) -> Self:

@@ -18,7 +18,7 @@ import pytest
 from perdl.settings_page import render_page
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ["README.md", "docs/running.md", "docs/experiments.md", "docs/security.md"]
+PAGES = ["README.md", "docs/running.md", "docs/experiments.md", "docs/security.md", "docs/preprocessing.md"]
 
 
 def scripts(page):

@@ -143,3 +143,17 @@ def test_what_is_no_model_is_said(tmp_path):
     np.savez(tmp_path / "dictionary.npz", dictionary=np.ones((2, 2)))
     with pytest.raises(PerdlError, match=r"is not a client's model"):
         load_model(tmp_path)
+
+
+def test_constants_may_be_written_as_numbers():
+    for given, text in [
+        (2, "2"),
+        (0.1, "0.1"),
+        ([1, 200, 0.5], "1, 200, 0.5"),
+        ((1 / 3, 2), f"{1 / 3!r}, 2"),
+        ("1,2", "1,2"),
+    ]:
+        assert DataSettings(source="files", divide_by=given).divide_by == text
+    for wrong in (True, [], ["a"], {"a": 1}):
+        with pytest.raises(ValueError, match="divide_by"):
+            DataSettings(source="files", divide_by=wrong)
