@@ -87,6 +87,7 @@ def watch(
     on_log : callable (dict) -> object
         Gets each of its lines.
     """
+    check_callbacks(callbacks)
     if not callbacks and log is None:
         yield
         return
@@ -112,6 +113,24 @@ def watch(
     finally:
         done.set()
         thread.join()
+
+
+def check_callbacks(callbacks: Sequence[Callback]) -> None:
+    """Raise unless all are callbacks.
+
+    Raises
+    ------
+    SettingsError
+    """
+    from common.errors import SettingsError
+
+    if isinstance(callbacks, Callback):
+        raise SettingsError("callbacks is one callback: give a list, [callback]")
+    for one in callbacks:
+        if isinstance(one, type) and issubclass(one, Callback):
+            raise SettingsError(f"callbacks holds the class {one.__name__}: give an object of it, {one.__name__}()")
+        if not isinstance(one, Callback):
+            raise SettingsError(f"callbacks holds {one!r}: give objects of classes that inherit from perdl.Callback")
 
 
 class _Watcher:

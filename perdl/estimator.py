@@ -217,6 +217,7 @@ class PerDL(Parameters):
         from perdl.api import warn_of_doubts
         from perdl.fitted import federate, settings_of
         from perdl_client.data import check_features
+        from perdl_client.doubts import doubts, facts
 
         named = by_name(datasets)
         told = self.get_params() if rounds is None else {**self.get_params(), "rounds": rounds}
@@ -229,7 +230,7 @@ class PerDL(Parameters):
             samples[name] = checked_rows(X, name, d, features)
             d = samples[name].shape[1]
             check_features(settings, name, d)
-        notes: list[str] = []
+        notes = doubts({name: facts(X.T) for name, X in samples.items()}, "give X.T")
         self._keep(federate(samples, settings, former, callbacks, notes.append), features)
         warn_of_doubts([*notes, *self.summary_["warnings"]], 3)
         return self
@@ -274,8 +275,8 @@ class PerDL(Parameters):
 
     def reconstruct(self, X: Any, client: str | int, k: int) -> Floats:
         """Return samples (n, d) written with at most ``k`` atoms each (orthogonal matching pursuit)."""
-        if k < 0:
-            raise InputError(f"k = {k}: must be 0 or more")
+        if not isinstance(k, (int, np.integer)) or k < 0:
+            raise InputError(f"k = {k!r}: must be a whole number, 0 or more")
         model, rows = self._model(X, client)
         return model.reconstruct(rows, k)
 

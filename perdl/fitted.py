@@ -273,9 +273,9 @@ def load_fitted(path: Path) -> tuple[dict[str, Any], Fitted]:
         with np.load(path, allow_pickle=False) as file:
             arrays = {key: file[key] for key in file}
         head = json.loads(str(arrays.pop("head")))
-        version = head["version"]
+        version, _ = head["version"], head["history"]  # a client's own file has a head too
     except OSError as error:
-        raise PerdlError(f"{path}: {error.strerror or 'cannot be read'}") from None
+        raise PerdlError(f"{path}: {error.strerror or 'cannot be read'}; correct the path") from None
     except Exception:  # NumPy and zipfile raise many kinds
         raise PerdlError(f"{path} is not a model that PerDL.save wrote") from None
     if version != VERSION:

@@ -40,7 +40,7 @@ def simulate(settings: Settings, engine: Engine = "in-process") -> dict[str, Any
         ``summary.json``; where the data are MNIST with ``evaluation``, see :mod:`perdl.comparison`.
     """
     _check_names(settings)
-    check_data(settings)
+    doubts = check_data(settings)
     if engine == "ray":
         from perdl.ray_engine import run_in_ray
 
@@ -56,6 +56,7 @@ def simulate(settings: Settings, engine: Engine = "in-process") -> dict[str, Any
     if settings.data.source == "files":
         for i, file in enumerate(client_files(settings)):
             summary["clients"].get(f"client-{i + 1}", {})["file"] = str(file)
+        summary["warnings"] = [*summary.get("warnings", []), *doubts]
         write_json(folder / "summary.json", summary)
     if settings.data.source == "mnist":
         from perdl.comparison import compare_on_test_images

@@ -147,12 +147,6 @@ def client(
     for key in ("NO_PROXY", "no_proxy"):
         os.environ[key] = ",".join(filter(None, [os.environ.get(key), "127.0.0.1,localhost,::1"]))
     os.umask(0o077)  # states, model and log are this user's alone
-    told = node_config(name, data, samples_in, variable, folder, min_samples, override)
-    if stock:
-        raise typer.Exit(run_stock(server, told, credentials))
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
 
     def say(text: str) -> None:
         _line(f"{name}: {text}")
@@ -161,6 +155,14 @@ def client(
         if not quiet:
             say(text)
 
+    told = node_config(
+        name, data, samples_in, variable, folder, min_samples, override, lambda doubt: on_event(f"note: {doubt}")
+    )
+    if stock:
+        raise typer.Exit(run_stock(server, told, credentials))
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
     run_client(server, told, stop=stop, max_wait=wait, on_event=on_event, credentials=credentials)
     if stop.is_set():
         raise KeyboardInterrupt
