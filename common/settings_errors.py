@@ -23,9 +23,8 @@ def one_line(model: type[BaseModel], errors: Sequence[Any], whole: type[BaseMode
         return (f"{name}: {text}" if name else text) + more
     if first["type"] == "extra_forbidden":
         if len(path) == 1 and model is not whole and name in whole.model_fields:
-            return (
-                f"{name} = {first['input']!r}: is for the whole run, not for one client; these are {', '.join(known)}"
-            )
+            mine = ", ".join(known)
+            return f"{name} = {first['input']!r}: is a setting of the whole run; those of one client are {mine}"
         near = [".".join([*path[:-1], one]) for one in difflib.get_close_matches(path[-1], known, n=1)]
         elsewhere = [one for one in all_names(whole) if one.rpartition(".")[2] == path[-1]]
         likely = [*elsewhere, *near] if model is whole else near

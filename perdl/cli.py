@@ -28,6 +28,7 @@ for function in (
     models.reconstruct,
 ):
     app.command(cls=Command)(function)
+app.command("check", cls=Command)(look.check)
 app.command("settings", cls=Command)(look.show_settings)
 
 

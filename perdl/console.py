@@ -16,6 +16,12 @@ def print_line(console: Console, text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
+def print_table(console: Console, table: Table) -> None:
+    """Print a table; as wide as it is where it goes to no screen, so that no cell is broken."""
+    wide = console if console.is_terminal else Console(file=console.file, width=10_000)
+    wide.print(table)
+
+
 def print_summary(console: Console, summary: Mapping[str, Any], folder: Path) -> None:
     """Print what a run found."""
     from perdl.progress import human_bytes

@@ -1,19 +1,21 @@
 r"""Settings that fit some data: how many atoms, and from which size on a code counts.
 
-The rules, and why. All are of centred data, in singular values of at most 2,000 samples of a client.
+The rules, and why. All are of centred data, from singular values of at most 2,000 samples of a client.
 
-**n_atoms.** Too few atoms cannot hold what is shared; too many cost time and little else, as long as the threshold keeps
-noise out of them. So a direction is left out only on clear evidence: it is beyond the rank, beyond 99 % of the energy,
-or part of a *noise floor*: a flat tail of variances, at least a quarter of all, no more spread than those of pure noise of as
-many samples (Marchenko and Pastur), below a drop by a factor of two. The client that needs most decides, the rank of the
-weakest bounds it.
+**n_atoms.** Too few atoms cannot hold what is shared; too many cost time and little else, as long as the threshold
+keeps noise out of them. So a direction is left out only on clear evidence: it is beyond the rank, beyond 99 % of the
+energy, or part of a *noise floor*: a flat tail of variances, at least a quarter of all, no more spread than those of
+pure noise of as many samples (Marchenko and Pastur), below a drop by a factor of two (1.5 where it is of twelve
+directions or more). The client that needs most decides, the rank of the weakest bounds it.
 
-**threshold.** The learner keeps codes :math:`|a| \ge \zeta` in an orthonormal basis, where white noise of standard deviation
-:math:`\sigma` keeps :math:`\sigma`; with :math:`\zeta = 3\sigma` one code of pure noise in 370 stays. :math:`\sigma` is the level of
-the noise floor, or, where there is none since atoms fill the space, the robust level of the small codes in a dictionary that is
-learnt from the samples (their median size over 0.6745, outliers beyond 3 sigma left out). Without noise a threshold of 0.3
-times the root mean square of a code is in the middle of the broad range that recovers synthetic dictionaries; it is the
-least. One such root mean square is the most: beyond it data that are not sparse would be left out altogether.
+**threshold.** The learner keeps codes :math:`|a| \ge \zeta` in an orthonormal basis, in which white noise of standard
+deviation :math:`\sigma` stays such noise; with :math:`\zeta = 3\sigma` one code of pure noise in 370 is kept.
+:math:`\sigma` is the level of the noise floor, or, where there is none since atoms fill the space, the robust level of
+the small codes in a dictionary that is learnt from the samples: their median size over 0.6745, sizes beyond 3 sigma
+left out. The least threshold is 0.3 times the root mean square of a code: without noise the middle of a broad range
+that recovers synthetic dictionaries. The most is one root mean square of a code: beyond it, data that are not sparse
+would be left out altogether. The median over the clients is taken.
+
 ``tests/perdl/test_check.py`` holds the rules to the best of a grid on data of known truth.
 """
 
@@ -71,7 +73,7 @@ def spectrum(Y: Floats) -> Spectrum:
         Y = Y[:, np.sort(rng.choice(Y.shape[1], MAX_SAMPLES, replace=False))]
     Y = Y - Y.mean(axis=1, keepdims=True, dtype=np.float64)
     d, n = Y.shape
-    U, s, _ = np.linalg.svd(Y, full_matrices=False)
+    s, Z = _principal_codes(Y)
     rank = int(np.count_nonzero(s > s.max(initial=0) * max(d, n) * np.finfo(np.float64).eps))
     if rank == 0:
         return Spectrum(0, 0, 0.0, 0.0)
@@ -85,11 +87,11 @@ def spectrum(Y: Floats) -> Spectrum:
         noise = np.sqrt(energies[floor:].mean() / n)
     else:
         kept = min(r, _LEARNT_FEATURES)
-        noise = _small_codes(U[:, :kept].T @ Y[:, rng.permutation(n)[:_LEARNT_SAMPLES]], rng)
+        noise = _small_codes(Z[:kept, rng.permutation(n)[:_LEARNT_SAMPLES]], rng)
     return Spectrum(rank, r, float(np.sqrt(energies[:r].sum() / (r * n)) / rms), float(noise / rms))
 
 
-def suggest(spectra: Sequence[Spectrum]) -> dict[str, float | int | str | bool]:
+def suggest(spectra: Sequence[Spectrum]) -> dict[str, float | int | str]:
     """Return settings by name.
 
     Parameters
@@ -102,14 +104,23 @@ def suggest(spectra: Sequence[Spectrum]) -> dict[str, float | int | str | bool]:
         return {}
     r = min(max(one.n_atoms for one in seen), min(one.rank for one in seen))
     wanted = [min(max(3 * one.noise, 0.3 * one.code_rms), one.code_rms) for one in seen]
-    threshold = float(f"{max(float(np.median(wanted)), 0.1):.2g}")
+    middle = float(np.quantile(wanted, 0.5, method="lower"))
+    threshold = float(f"{max(middle, 0.1):.2g}")
     return {
         "n_atoms": r,
         "threshold_unit": "rms",
         "threshold": threshold,
         "warmup_threshold": float(f"{4 * threshold:.2g}"),  # so do the presets
-        "data.center": True,
     }
+
+
+def _principal_codes(Y: Floats) -> tuple[Floats, Floats]:
+    """Singular values of ``Y`` and its codes in the left singular vectors, which may be long and are not formed."""
+    if Y.shape[0] > Y.shape[1]:
+        _, s, Vt = np.linalg.svd(np.linalg.qr(Y, mode="r"))
+        return s, s[:, None] * Vt
+    U, s, _ = np.linalg.svd(np.transpose(np.linalg.qr(Y.T, mode="r")))
+    return s, U.T @ Y
 
 
 def _noise_floor(energies: Floats, n: int) -> int:
@@ -118,7 +129,8 @@ def _noise_floor(energies: Floats, n: int) -> int:
     for k in range(1, rank - max(rank // 4, 3) + 1):
         edge = np.sqrt(min((rank - k) / n, 0.9))
         spread = ((1 + edge) / (1 - edge)) ** 2
-        if energies[k - 1] > 2 * energies[k] and energies[k] <= 1.2 * spread * energies[-1]:
+        drop = 2.0 if rank - k < 12 else 1.5  # in few directions a signal may drop by chance
+        if energies[k - 1] > drop * energies[k] and energies[k] <= 1.2 * spread * energies[-1]:
             return k
     return rank
 

@@ -1,7 +1,7 @@
 """Read a client's samples from the files people have; say in one line what is wrong with a file that cannot be used.
 
-People store samples in rows, the code wants them in columns. The transposition happens here and nowhere else. Each format
-has a module of its own, ``*_source.py``, whose reader returns an array with samples along its first axis.
+People store samples in rows, the code wants them in columns. The transposition happens here and nowhere else. Each
+format has a module of its own, ``*_source.py``, whose reader returns an array with samples along its first axis.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ def load_samples(
     ----------
     path : str or Path
         A ``.npy``, ``.npz``, ``.csv``, ``.tsv``, ``.mat``, ``.parquet``, ``.feather``, ``.arrow``, ``.h5``, ``.hdf5``,
-        ``.wav``, video or IDX file (its name contains ``idx``; gzipped or not), a folder of images of one size and mode,
-        or a folder of data files of one format, whose samples are joined. Folders are read in natural order (``2.png``
-        before ``10.png``).
+        ``.wav``, video or IDX file (its name contains ``idx``; gzipped or not), a folder of images of one size and
+        mode, or a folder of data files of one format, whose samples are joined. Folders are read in natural order
+        (``2.png`` before ``10.png``).
     samples_in : {"rows", "columns"}
         How the file's matrix is laid out. What holds images, frames or sound has samples along its first axis whatever
         this says.
@@ -84,9 +84,9 @@ def load_samples(
     Returns
     -------
     Samples
-        float32 stays float32, all else becomes float64. 8-bit intensities of IDX files, images and videos are divided by
-        255, integers of sound scaled to [-1, 1); nothing else is rescaled. A float ``.npy`` file is memory-mapped, hence
-        read-only. A missing value of a Parquet or Arrow file is NaN.
+        float32 stays float32, all else becomes float64. 8-bit intensities of IDX files, images and videos are divided
+        by 255, integers of sound scaled to [-1, 1); nothing else is rescaled. A float ``.npy`` file is memory-mapped,
+        hence read-only. A missing value of a Parquet or Arrow file is NaN.
 
     Raises
     ------

@@ -1,22 +1,120 @@
-"""The commands that look at what is there: ``perdl settings``."""
+"""The commands that look at what is there: ``perdl check``, ``settings``."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import difflib
+import json
+import shlex
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from perdl.command import out
+from common.errors import DataError, SettingsError
+from perdl.command import command, err, find_config, out
+from perdl.console import print_line, print_table
+
+if TYPE_CHECKING:
+    from perdl.check import Look, Report
+
+_CHECKED = ("data.path", "data.samples_in", "data.variable")
 
 
+@command
+def check(
+    data: Annotated[
+        list[str] | None,
+        typer.Argument(help="files, folders or globs"),
+    ] = None,
+    samples_in: Annotated[str | None, typer.Option(help="rows or columns")] = None,
+    variable: Annotated[str | None, typer.Option(help="name of the array in .npz, .mat and HDF5 files")] = None,
+    override: Annotated[list[str], typer.Option("-c", "--set", help=f"key=value of {', '.join(_CHECKED)}")] = [],  # noqa: B006
+    as_json: Annotated[bool, typer.Option("--json", help="print all of it as JSON")] = False,
+) -> None:
+    """Look at clients' data before a run: do they fit together, and which settings suit them?
+
+    DATA is what data.path names, a folder or a glob whose entries are clients, or several files and folders, each of
+    them a client. Exit code 3: a run of them would be refused.
+    """
+    from common.settings import load_settings
+    from perdl import check as checks
+
+    told = [*override, *([f"data.samples_in={samples_in}"] if samples_in else [])]
+    told += [f"data.variable={json.dumps(variable)}"] if variable else []
+    for key in (one.partition("=")[0].strip() for one in told):
+        if key not in _CHECKED:
+            raise SettingsError(f"{key}: perdl check takes {', '.join(_CHECKED)} only")
+    settings = load_settings(find_config("files"), told)
+    places = data or ([settings.data.path] if settings.data.path else [])
+    if not places:
+        raise DataError("no data given: perdl check FOLDER, or files, or a glob")
+    files = checks.find_clients(places, settings)
+    with err.status("reading") as status:
+        report = checks.check(files, settings, places[0] if len(places) == 1 else None, status.update)
+    if as_json:
+        typer.echo(json.dumps(report.as_dict(), indent=2))
+    else:
+        _print_report(report)
+    if report.problems:
+        raise typer.Exit(DataError.exit_code)
+
+
+def _print_report(report: Report) -> None:
+    table = Table()
+    for column in ("client", "file", "samples", "features", "type", "scale (rms)", "missing", "constant", "rank"):
+        table.add_column(column, justify="left" if column in ("client", "file", "type") else "right", overflow="fold")
+    table.add_column("energy of the mean", justify="right")
+    table.add_column("largest feature", justify="right")
+    for look in report.clients:
+        table.add_row(*map(escape, _cells(look)))
+    print_table(out, table)
+    for kind, lines in (("problem", report.problems), ("note", report.notes)):
+        for line in lines:
+            print_line(out, f"{kind}: {line}")
+    if report.suggested:
+        print_line(out, "\nsuggested, as a file of settings and as overrides:\n")
+        print_line(out, report.toml())
+        print_line(out, f"\nperdl simulate files {_as_overrides(report)}")
+
+
+def _as_overrides(report: Report) -> str:
+    values = {key: value for key, value in report.suggested.items() if key != "data.source"}  # as in the preset
+    texts = (f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in values.items())
+    return " ".join(f"-c {shlex.quote(text)}" for text in texts)
+
+
+def _cells(look: Look) -> list[str]:
+    shape = "x".join(map(str, look.shape)) if len(look.shape) > 1 else ""
+    features = "" if look.features is None else f"{look.features}{f' ({shape})' if shape else ''}"
+    share = "" if look.largest_share is None else f"{look.largest_feature}: {look.largest_share:.0%}"
+    numbers = [look.missing, look.constant, look.rank]
+    return [
+        look.name,
+        look.file,
+        "" if look.samples is None else str(look.samples),
+        features,
+        look.dtype or "",
+        "" if look.rms is None else f"{look.rms:.3g}",
+        *("" if number is None else str(number) for number in numbers),
+        "" if look.mean_share is None else f"{look.mean_share:.1%}",
+        share,
+    ]
+
+
+@command
 def show_settings(word: Annotated[str, typer.Argument(help="show only settings that mention this")] = "") -> None:
     """List all settings: name, default, what is allowed, what it does."""
     from perdl.settings_page import setting_rows
 
+    rows = setting_rows()
+    found = [row for row in rows if word.lower() in " ".join(row).lower()]
+    if not found:
+        parts = {part: row[0] for row in rows for part in (row[0], row[0].rpartition(".")[2])}
+        near = list(dict.fromkeys(parts[part] for part in difflib.get_close_matches(word.lower(), parts, n=3)))
+        cure = f"did you mean {' or '.join(near)}?" if near else "perdl settings lists them all"
+        raise SettingsError(f"no setting mentions {word!r}; {cure}")
     table = Table("setting", "default", "allowed", "what")
-    for row in setting_rows():
-        if word.lower() in " ".join(row).lower():
-            table.add_row(*map(escape, row))
-    out.print(table)
+    for row in found:
+        table.add_row(*map(escape, row))
+    print_table(out, table)

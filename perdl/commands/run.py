@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
@@ -139,6 +140,8 @@ def client(
     from perdl_client.runner import node_config, run_client, run_stock
     from perdl_client.trust import check_plain_text, load_credentials
 
+    if math.isnan(wait):  # which is outside of no range
+        raise SettingsError("--wait nan: must be a number of seconds")
     _check_trust(certs, insecure, "FOLDER that holds ca.crt and key")
     if certs is None:
         check_plain_text(server, trust_network)
@@ -184,7 +187,7 @@ def experiment(
     full: Annotated[bool, typer.Option(help="all there is, however long it takes (synthetic)")] = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Run one of the paper's experiments: its figure, tables, and three sentences."""
+    """Run one of the paper's experiments, synthetic, mnist or surveillance: its figure, tables, and three sentences."""
     from perdl.experiments.run import preset_of, run_experiment
 
     preset, config = preset_of(name, preset)

@@ -1,0 +1,277 @@
+"""A look at clients' data before a run: what each file holds, whether they fit together, which settings suit them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.errors import DataError
+from common.protocol import natural_key
+from common.settings import Settings, override_settings
+from perdl.suggest import Spectrum, spectrum, suggest
+from perdl_client.data import client_files
+from perdl_client.image_source import IMAGE_SUFFIXES
+from perdl_client.samples import Samples
+from perdl_client.sources import Features, load_samples
+from perdl_client.start import mean_share
+
+Floats = NDArray[np.floating]
+Values = dict[str, float | int | str | bool]
+
+
+@dataclass
+class Look:
+    """What one client's file holds. Numbers that cannot be had are missing: None.
+
+    Attributes
+    ----------
+    name : str
+        Of the client in a simulation of these files.
+    file : str
+    samples, features : int
+    shape : list of int
+        Of one sample.
+    dtype : str
+    rms : float
+        Root mean square of all finite numbers.
+    missing : int
+        NaN and infinite numbers. What follows is of the samples without any.
+    constant : int
+        Features that are the same in all samples.
+    rank : int
+        Of the centred samples, 2,000 at most.
+    mean_share : float
+        Share of the energy that the mean carries.
+    largest_feature : int
+        From 1: that of the most energy after centring.
+    largest_share : float
+        Its share of it.
+    """
+
+    name: str
+    file: str
+    samples: int | None = None
+    features: int | None = None
+    shape: list[int] = field(default_factory=list)
+    dtype: str | None = None
+    rms: float | None = None
+    missing: int | None = None
+    constant: int | None = None
+    rank: int | None = None
+    mean_share: float | None = None
+    largest_feature: int | None = None
+    largest_share: float | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """What ``perdl check`` says.
+
+    Attributes
+    ----------
+    clients : list of Look
+    problems : list of str
+        For which a run would be refused.
+    notes : list of str
+        What may spoil a result.
+    suggested : dict
+        Settings by dotted names; empty if there are problems.
+    """
+
+    clients: list[Look]
+    problems: list[str]
+    notes: list[str]
+    suggested: Values
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the same as plain lists and dicts."""
+        return asdict(self)
+
+    def toml(self) -> str:
+        """Return the suggested settings as a configuration file."""
+        lines = [f"{key} = {json.dumps(value)}" for key, value in self.suggested.items() if "." not in key]
+        lines += ["", "[data]"]
+        data = {key.removeprefix("data."): value for key, value in self.suggested.items() if key.startswith("data.")}
+        return "\n".join(lines + [f"{key} = {json.dumps(value)}" for key, value in data.items()])
+
+
+def find_clients(places: Sequence[str], settings: Settings) -> list[Path]:
+    """Return one file or folder for each client, in the order in which a simulation numbers them.
+
+    Parameters
+    ----------
+    places : sequence of str
+        One folder or glob is what ``data.path`` names: each of its entries is a client (a folder of images is one). Of
+        several, each file and folder is a client, and so is what a glob matches.
+    settings : Settings
+
+    Raises
+    ------
+    DataError
+        If there is none.
+    """
+    if len(places) == 1 and _is_client_folder(Path(places[0])):
+        return [Path(places[0])]
+    found: list[Path] = []
+    for place in places:
+        is_client = os.path.isfile(place) or (len(places) > 1 and os.path.isdir(place))
+        found += [Path(place)] if is_client else client_files(override_settings(settings, {"data.path": place}))
+    return sorted(dict.fromkeys(found), key=lambda path: natural_key(str(path)))
+
+
+def check(
+    files: Sequence[Path],
+    settings: Settings,
+    path: str | None = None,
+    on_file: Callable[[str], None] = lambda text: None,
+) -> Report:
+    """Look at each client's file, one at a time, and at how they fit together.
+
+    Parameters
+    ----------
+    files : sequence of Path
+    settings : Settings
+        Of the table ``data``: ``samples_in`` and ``variable``.
+    path : str, optional
+        ``data.path`` that names these files, for the suggestion.
+    on_file : callable (str) -> None, optional
+        Told which file is being read.
+
+    Returns
+    -------
+    Report
+    """
+    looks, problems, notes, spectra = [], [], [], []
+    features = Features()
+    for i, file in enumerate(files):
+        look = Look(f"client-{i + 1}", str(file))
+        looks.append(look)
+        on_file(f"{look.name}: {file}")
+        try:
+            samples = load_samples(
+                file, samples_in=settings.data.samples_in, variable=settings.data.variable, allow_nan=True
+            )
+        except DataError as error:
+            problems.append(f"{look.name}: {error}")
+            continue
+        seen, own_notes, wrong = _measure(look, samples)
+        notes += [f"{look.name}: {note}" for note in own_notes]
+        spectra.append(seen)
+        wrong.append(features.compare(samples, str(file), settings.data.samples_in))
+        problems += [f"{look.name}: {file}: {one}" for one in wrong if one]
+    notes += _between(looks, spectra)
+    return Report(looks, problems, notes, {} if problems else _suggested(looks, spectra, settings, files, path))
+
+
+def _measure(look: Look, samples: Samples) -> tuple[Spectrum, list[str], list[str]]:
+    """Fill in the numbers of one client; return its spectrum, what to note, and what is wrong."""
+    Y, nothing = samples.data, Spectrum(0, 0, 0.0, 0.0)
+    look.features, look.samples = Y.shape
+    look.shape, look.dtype = list(samples.shape), Y.dtype.name
+    finite = np.isfinite(Y)
+    look.missing = int(finite.size - np.count_nonzero(finite))
+    wrong = [f"has {look.missing} NaN or infinite numbers of {Y.size}; drop or fill them"] if look.missing else []
+    largest = float(np.abs(Y).max(initial=0.0, where=finite))
+    if largest > np.finfo(Y.dtype).max ** 0.25:
+        return nothing, [], [*wrong, f"has values up to {largest:.3g}, too large to compute with: rescale them"]
+    look.rms = float(np.sqrt(np.mean(np.square(Y, dtype=np.float64), where=finite))) if finite.any() else None
+    if look.missing:
+        Y = Y[:, finite.all(axis=0)]
+    if Y.shape[1] == 0:
+        return nothing, [], wrong
+    look.constant = int(np.count_nonzero(Y.max(axis=1) == Y.min(axis=1)))
+    look.mean_share = mean_share(Y)
+    seen = spectrum(Y)
+    look.rank = seen.rank
+    if seen.rank == 0:
+        return seen, [], [*wrong, "all its samples are the same, so nothing can be learnt from them"]
+    variances = Y.var(axis=1, dtype=np.float64)
+    top = int(np.argmax(variances))
+    look.largest_feature, look.largest_share = top + 1, float(variances[top] / variances.sum())
+    counters = _counters(Y)
+    notes = [
+        f"{_feature(samples, j)} counts up or down from sample to sample: row numbers? Take it out" for j in counters
+    ]
+    if look.largest_share > 0.8 and len(Y) > 2 and top not in counters:
+        notes.append(
+            f"{_feature(samples, top)} carries {look.largest_share:.0%} of the energy, and the others next to nothing; "
+            "is it in other units, or no measurement at all?"
+        )
+    return seen, notes, wrong
+
+
+def _feature(samples: Samples, j: int) -> str:
+    return f"feature {j + 1}" + (f" ({samples.names[j]!r})" if samples.names else "")
+
+
+def _counters(Y: Floats) -> list[int]:
+    """Features that are whole numbers which only rise, or only fall, over eight samples or more."""
+    if Y.shape[1] < 8:
+        return []
+
+    def counts(rows: Floats) -> NDArray[np.bool_]:
+        steps = np.diff(rows, axis=1)
+        one_way = (steps > 0).all(axis=1) | (steps < 0).all(axis=1)
+        counted: NDArray[np.bool_] = one_way & (rows == np.round(rows)).all(axis=1)
+        return counted
+
+    likely = np.flatnonzero(counts(Y[:, :8]))  # few are left for a look at all samples
+    return [int(j) for j in likely if counts(Y[j : j + 1])[0]]
+
+
+def _between(looks: Sequence[Look], spectra: Sequence[Spectrum]) -> list[str]:
+    """Say what shows only beside the other clients."""
+    notes = []
+    sized = sorted((look for look in looks if look.rms), key=lambda look: look.rms or 0.0)
+    if sized and (ratio := (sized[-1].rms or 0.0) / (sized[0].rms or 1.0)) > 10:
+        notes.append(f"{sized[-1].name}'s numbers are {ratio:.0f} times as large as {sized[0].name}'s: other units?")
+    ranked = [look for look in looks if look.rank]
+    if ranked:
+        weakest = min(ranked, key=lambda look: look.rank or 0)
+        wanted = max(seen.n_atoms for seen in spectra)
+        if (weakest.rank or 0) < wanted:
+            notes.append(
+                f"{weakest.name} has {weakest.samples} samples of rank {weakest.rank}, which bounds n_atoms; others "
+                f"have {wanted} directions: give it more samples, leave it out, or set clients.{weakest.name}.n_atoms"
+            )
+    return notes
+
+
+def _suggested(
+    looks: Sequence[Look], spectra: Sequence[Spectrum], settings: Settings, files: Sequence[Path], path: str | None
+) -> Values:
+    data = settings.data
+    # Zero-mean samples have a mean too: of n, about 1/n of the energy. Taking that off would only blur exact data.
+    off_zero = any((look.mean_share or 0.0) > max(0.01, 10 / (look.samples or 1)) for look in looks)
+    path = path or _common_path(files, settings)
+    return {
+        "n_global": "auto",
+        **suggest(spectra),
+        "data.source": "files",
+        **({"data.path": path} if path else {}),
+        "data.center": off_zero,
+        **({"data.samples_in": data.samples_in} if data.samples_in != "rows" else {}),
+        **({"data.variable": data.variable} if data.variable else {}),
+    }
+
+
+def _common_path(files: Sequence[Path], settings: Settings) -> str | None:
+    """Return the folder or glob that names just these files, such as the shell took apart."""
+    folder = files[0].parent
+    for path in (folder, folder / f"*{files[0].suffix}"):
+        with suppress(DataError):  # hidden files were named
+            if client_files(override_settings(settings, {"data.path": str(path)})) == list(files):
+                return str(path)
+    return None
+
+
+def _is_client_folder(place: Path) -> bool:
+    return place.is_dir() and any(entry.suffix.lower() in IMAGE_SUFFIXES for entry in place.iterdir())
