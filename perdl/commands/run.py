@@ -101,6 +101,10 @@ def server(
         done = load_checkpoint(resume).round
         view.line(f"going on after round {done}")
 
+    for key, option in (("samples_in", "--samples-in"), ("variable", "--variable")):
+        if (value := getattr(settings.data, key)) not in (None, "rows"):
+            view.line(f"note: data.{key} = {value} is for simulations: start each client with {option} {value}")
+
     def ready() -> None:
         view.line(f"server on {address}, waiting for {settings.n_clients} clients")
 

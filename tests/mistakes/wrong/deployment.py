@@ -11,9 +11,11 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
+from typer.testing import CliRunner
 
 from common.protocol import INITIALISE, pack
 from common.settings import settings_from_values
+from perdl.cli import app
 from perdl.in_process import InProcessGrid
 from perdl_client.app import app as client_app
 from perdl_server.app import run as serve
@@ -71,6 +73,26 @@ def somebody_else() -> Said:
 def port_taken() -> Said:
     with listening() as address:
         return server("--insecure", "--address", address)
+
+
+def orientation_at_the_server() -> Said:
+    with listening() as address:  # so that it ends at once
+        words = ["server", "files", "--output", "run", "--insecure", "--address", address]
+        return _told([*words, "-c", "data.samples_in=columns"])
+
+
+def numbered_samples() -> Said:
+    X = draw("ada")
+    np.save("ada.npy", np.c_[np.arange(len(X)), X])
+    with listening() as address:
+        pass
+    words = ["client", "--name", "ada", "--insecure", "--server", address, "--wait", "0", "--data", "ada.npy"]
+    return _told(words)
+
+
+def _told(words: list[str]) -> Said:
+    """What is said before the end."""
+    return Said(0, CliRunner().invoke(app, words).stdout.strip())
 
 
 def file(name: str = "ada.npy") -> str:
@@ -285,6 +307,20 @@ MISTAKES = [
         4,
         ("bob", "--samples-in columns"),
         "--samples-in columns, or give the same features",
+    ),
+    Mistake(
+        "A client whose samples have row numbers",
+        numbered_samples,
+        0,
+        ("feature 1 of ada", "row numbers", "take it out"),
+        "take the column out",
+    ),
+    Mistake(
+        "Orientation set at the server",
+        orientation_at_the_server,
+        0,
+        ("data.samples_in", "--samples-in columns"),
+        "say it to each client",
     ),
     Mistake(
         "A server of another version", other_version, 1, ("protocol 1", "same perdl"), "install the same perdl on both"

@@ -258,6 +258,13 @@ MISTAKES = [
         "drop or fill what is missing",
     ),
     Mistake(
+        "-999 for what is missing, often",
+        table("\n".join(line if i % 4 else line[: line.rindex(",")] + ",-999" for i, line in enumerate(LINES))),
+        0,
+        ("client-2", "-999", "missing value"),
+        "drop or fill what is missing",
+    ),
+    Mistake(
         "A column of row numbers without a name",
         table(numbered("," + NAMES_LINE, 0)),
         3,
@@ -279,6 +286,13 @@ MISTAKES = [
         "bring the columns into the same order",
     ),
     Mistake("One client in other units", array(1000 * TABLE), 0, ("client-2", "units"), "bring all to the same units"),
+    Mistake(
+        "The same samples for two clients",
+        array(np.asarray(draw("ada"))),
+        0,
+        ("client-2", "samples of client-1"),
+        "give each client its own",
+    ),
     Mistake(
         "Data far from zero, not centred",
         all_arrays(lambda X: X + 50, "-c", "data.center=false"),
