@@ -23,8 +23,7 @@ def print_table(console: Console, table: Table) -> None:
 
 
 def print_summary(console: Console, summary: Mapping[str, Any], folder: Path) -> None:
-    """Print what a run found, and draw its figures."""
-    from perdl.plots import draw_figures
+    """Print what a run found."""
     from perdl.progress import human_bytes
 
     final = summary["final"]
@@ -66,7 +65,6 @@ def print_summary(console: Console, summary: Mapping[str, Any], folder: Path) ->
         lines.append(f"consensus of the least agreed atom {final['consensus']['min']:.3f}{change}")
     if "global_distance" in final:
         lines.append(f"distance of D^g to the truth: {final['global_distance']:.1e}")
-    draw_figures(folder, ["png"])
     lines += [f"note: {text}" for text in summary["warnings"]]
     lines.append(f"results: {folder}")
     for line in lines:

@@ -157,7 +157,9 @@ def _failure(reading: Reading) -> str:
         return ""
     if reason == "interrupted":
         return "The run was interrupted. What is here was done until then."
-    return f"The run failed: {reason.removeprefix('failed: ')}" if reason else "It is not known why the run ended."
+    if reason.startswith("failed: "):
+        return f"The run failed: {reason.removeprefix('failed: ')}"
+    return f"The run was ended before its time: {reason}." if reason else "It is not known why the run ended."
 
 
 def _notes(reading: Reading) -> list[str]:

@@ -47,6 +47,6 @@ class Tail:
         self._read += len(whole)
         rows = []
         for line in whole.splitlines():
-            with suppress(ValueError):
+            with suppress(ValueError, TypeError):
                 rows.append(dict(json.loads(line)))
         return rows

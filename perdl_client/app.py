@@ -98,13 +98,10 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
     energies = usage(X)
     used = used_atoms(X, learning.min_usage, identity.min_samples(learning))
     if not Y.any():
-        raise DataError(f"all {Y.shape[1]} samples of {identity.name} are zero")
+        how = "equal, thus zero once their mean is taken off" if settings.data.center else "zero"
+        raise DataError(f"all {Y.shape[1]} samples of {identity.name} are {how}: look at its data, or leave it out")
     if len(used) == 0:
-        raise SettingsError(
-            f"{identity.name} has no code that passes {learning.coder} (threshold {learning.threshold:g} "
-            f"{learning.threshold_unit}, root mean square of its data {rms(Y):.3g}): lower threshold, or set "
-            'threshold_unit = "rms"'
-        )
+        raise SettingsError(_why_unused(identity, learning, Y, X))
     if isinstance(settings.n_global, int) and len(used) < settings.n_global:
         raise SettingsError(
             f"{identity.name} uses {len(used)} of its {r} atoms ({Y.shape[1]} samples), fewer than n_global = "
@@ -127,6 +124,22 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
         "names": names_mark(data.names),
     }
     return pack({"dictionary": D[:, used], "usage": energies[used]}, **scalars)
+
+
+def _why_unused(identity: Identity, learning: LearningSettings, Y: Floats, X: Floats) -> str:
+    """Say why a client sends no atom, and the cure."""
+    largest, size, least = float(np.abs(Y).max()), rms(Y), identity.min_samples(learning)
+    why = (
+        f"has no code that passes {learning.coder} (threshold {learning.threshold:g} {learning.threshold_unit}, root "
+        f"mean square of its data {size:.3g})"
+    )
+    cure = "lower threshold" + ("" if learning.threshold_unit == "rms" else ', or set threshold_unit = "rms"')
+    if X.any():
+        why = f"has no atom that {least} of its {Y.shape[1]} samples use without one of them making it up"
+        cure = "give it more samples, or lower min_samples (and --min-samples)"
+    if largest > 10 * size:
+        cure = f"look for numbers that are none, as -999 for what is missing: the largest is {largest:.3g}"
+    return f"{identity.name} {why}: {cure}"
 
 
 def _update(payload: Payload, context: Context) -> RecordDict:

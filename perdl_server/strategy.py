@@ -260,6 +260,8 @@ class PerMA(Strategy):
             self._checkpoint(federation, t, new, ended)
             if ended:
                 break
+            if wish := self.folder.last_round():  # its checkpoint says nothing of that: the run can be resumed
+                return wish
         return reason
 
     def _checkpoint(self, federation: Federation, t: int, D_g: Floats, ended: str = "") -> None:
