@@ -177,9 +177,10 @@ def usage(source: Any) -> Figure:
         step = -(-len(table) // 25)
         labels = [f"shared {k + 1}" for k in range(len(shared))] + [f"own {k + 1}" for k in range(height)]
         axes.set_yticks(range(0, len(table), step), labels[::step])
-        axes.set_xticks(range(len(names)), [label(name) for name in names], rotation=90)
+        every = -(-len(names) // 20)
+        axes.set_xticks(range(0, len(names), every), [label(name) for name in names[::every]], rotation=90)
         bar = figure.colorbar(image, ax=axes, label="share of the energy", aspect=40, pad=0.02)
-        marks = [mark for mark in (0, 0.001, 0.01, 0.03, 0.1, 0.2, 0.4, 0.7, 1) if mark <= np.nanmax(table)]
+        marks = [mark for mark in (0, 0.001, 0.01, 0.1, 0.3, 1) if mark <= np.nanmax(table)]
         bar.set_ticks(np.cbrt(marks).tolist(), labels=[f"{mark:g}" for mark in marks])
         return figure
 

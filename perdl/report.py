@@ -57,6 +57,7 @@ _WHAT = {
     "clients": "each client's own model",
     "figures": "the figures of this page",
     "state": "what the client needs to go on",
+    "client.txt": "whose folder this is",
 }
 
 
