@@ -12,7 +12,7 @@ directions or more). The client that needs most decides, the rank of the weakest
 deviation :math:`\sigma` stays such noise; with :math:`\zeta = 3\sigma` one code of pure noise in 370 is kept.
 :math:`\sigma` is the level of the noise floor, or, where there is none since atoms fill the space, the robust level of
 the small codes in a dictionary that is learnt from the samples: their median size over 0.6745, sizes beyond 3 sigma
-left out. The least threshold is 0.3 times the root mean square of a code: without noise the middle of a broad range
+left out. The least threshold is 0.4 times the root mean square of a code: without noise the middle of a broad range
 that recovers synthetic dictionaries. The most is one root mean square of a code: beyond it, data that are not sparse
 would be left out altogether. The median over the clients is taken.
 
@@ -103,7 +103,7 @@ def suggest(spectra: Sequence[Spectrum]) -> dict[str, float | int | str]:
     if not seen:
         return {}
     r = min(max(one.n_atoms for one in seen), min(one.rank for one in seen))
-    wanted = [min(max(3 * one.noise, 0.3 * one.code_rms), one.code_rms) for one in seen]
+    wanted = [min(max(3 * one.noise, 0.4 * one.code_rms), one.code_rms) for one in seen]
     middle = float(np.quantile(wanted, 0.5, method="lower"))
     threshold = float(f"{max(middle, 0.1):.2g}")
     return {

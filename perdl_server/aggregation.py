@@ -141,6 +141,7 @@ AGGREGATIONS: dict[str, Aggregation] = {
     "trimmed": Aggregation(trimmed),
     "geometric-median": Aggregation(geometric_median),
 }
+"""By the name that the setting ``aggregation`` takes."""
 
 
 def combiner(name: str, trim: float = 0.3) -> Combine:

@@ -1,0 +1,243 @@
+"""``perdl check``: what it counts is what is there, and a run with the settings that it suggests finds the truth."""
+
+import json
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from common.settings import load_settings
+from common.synthetic import generate
+from perdl.check import check, find_clients
+from perdl.cli import app
+from perdl.command import find_config
+from perdl.run import simulate
+from perdl.suggest import spectrum, suggest
+from perdl_client.data import SIMULATION
+
+SETTINGS = load_settings(find_config("files"))
+
+
+def report_of(*places, settings=SETTINGS):
+    return check(find_clients([str(place) for place in places], settings), settings, str(places[0]))
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["check", *map(str, arguments)])
+
+
+def samples(client="client-1", n=200, d=6, n_global=3, n_local=3, noise=0.0, seed=0):
+    truth = generate(seed, client, n_features=d, n_global=n_global, n_local=n_local, n_samples=n, noise=noise)
+    return truth.data.T
+
+
+def save_clients(folder, n_clients=3, **keywords):
+    folder.mkdir()
+    for i in range(1, n_clients + 1):
+        np.save(folder / f"{i}.npy", samples(f"client-{i}", **keywords))
+    return folder
+
+
+def test_numbers_are_those_of_numpy(tmp_path):
+    Y = np.random.default_rng(0).standard_normal((50, 4)) * [1, 2, 20, 0] + [0, 5, 0, 3]
+    np.save(tmp_path / "a.npy", Y.astype("f4"))
+    (look,) = report_of(tmp_path / "a.npy").clients
+    Y = Y.astype("f4").astype(float)
+    variances = Y.var(axis=0)
+    assert (look.name, look.samples, look.features, look.dtype) == ("client-1", 50, 4, "float32")
+    assert (look.missing, look.constant, look.rank, look.largest_feature) == (0, 1, 3, 3)
+    assert look.rms == pytest.approx(np.sqrt((Y**2).mean()))
+    assert look.mean_share == pytest.approx((Y.mean(axis=0) ** 2).sum() * 50 / (Y**2).sum(), rel=1e-5)
+    assert look.largest_share == pytest.approx(variances[2] / variances.sum(), rel=1e-5)
+
+
+def test_missing_numbers_are_counted_and_the_rest_is_looked_at(tmp_path):
+    Y = samples()
+    Y[3, 2], Y[3, 4], Y[9, 0] = np.nan, np.inf, -np.inf
+    np.save(tmp_path / "a.npy", Y)
+    report = report_of(tmp_path / "a.npy")
+    (look,) = report.clients
+    assert (look.missing, look.rank) == (3, 6)
+    assert look.rms == pytest.approx(np.sqrt((Y[np.isfinite(Y)] ** 2).mean()))
+    assert "has 3 NaN or infinite numbers of 1200" in report.problems[0]
+    assert report.suggested == {}
+
+
+@pytest.mark.parametrize(
+    ("second", "expected"),
+    [
+        (np.full((5, 6), np.nan), "has 30 NaN or infinite numbers of 30"),
+        (np.ones((5, 6)), "all its samples are the same"),
+        (np.full((5, 6), 1e200), "has values up to 1e+200, too large"),
+        (np.ones((1, 6)), "all its samples are the same"),
+        (samples(n=20)[:, :5], "2.npy: has 5 features per sample, but 6 in '{folder}/1.npy'; give all files the same"),
+        (samples().T, "2.npy: has 200 features per sample, but 6 in '{folder}/1.npy'; the transpose would fit: set"),
+        (np.array([["a"]]), "2.npy: the array has dtype str32, not numbers"),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_what_a_run_would_refuse_is_a_problem_and_the_others_are_still_shown(tmp_path, second, expected):
+    np.save(tmp_path / "1.npy", samples())
+    np.save(tmp_path / "2.npy", second)
+    np.save(tmp_path / "3.npy", samples("client-3"))
+    report = report_of(tmp_path)
+    assert [look.rank for look in report.clients][::2] == [6, 6]
+    (problem,) = report.problems
+    assert problem.startswith("client-2: ")
+    assert expected.format(folder=tmp_path) in problem
+
+
+def test_names_that_differ_are_a_problem(tmp_path):
+    for name, header in (("1", "a,b"), ("2", "a,c"), ("3", "b,a")):
+        (tmp_path / f"{name}.csv").write_text(header + "\n1,2\n3,5\n7,1\n")
+    problems = report_of(tmp_path).problems
+    assert "2.csv: column 2 is called 'c', but 'b' in" in problems[0]
+    assert "3.csv: column 1 is called 'b', but 'a' in" in problems[1]
+    assert "bring its columns into the same order" in problems[1]
+
+
+def test_row_numbers_and_other_units_are_noted(tmp_path):
+    Y = samples()
+    numbered, loud = np.column_stack([np.arange(200), Y]), np.column_stack([Y[:, 0], Y * [1, 1, 1, 1, 1, 100]])
+    for i, table in enumerate((numbered, loud), start=1):
+        np.savetxt(tmp_path / f"{i}.csv", table, delimiter=",", header="n,a,b,c,d,e,f", comments="")
+    np.save(tmp_path / "3.npy", np.column_stack([Y[:, 0], Y]))
+    notes = report_of(tmp_path).notes
+    assert notes[0] == "client-1: feature 1 ('n') counts up or down from sample to sample: row numbers? Take it out"
+    assert notes[1].startswith("client-2: feature 7 ('f') carries 100% of the energy")
+    assert notes[2].endswith("times as large as client-3's: other units?")
+    assert len(notes) == 3
+
+
+def test_a_client_with_few_samples_is_noted(tmp_path):
+    np.save(save_clients(tmp_path / "a") / "3.npy", samples("client-3")[:4])
+    report = report_of(tmp_path / "a")
+    rank = report.clients[2].rank
+    assert rank <= 3
+    assert report.suggested["n_atoms"] == rank
+    (note,) = report.notes
+    assert note.startswith(f"client-3 has 4 samples of rank {rank}, which bounds n_atoms; others have 6 directions")
+
+
+def test_honest_data_are_not_noted(tmp_path):
+    assert report_of(save_clients(tmp_path / "a", noise=0.1)).notes == []
+
+
+def test_who_is_which_client(tmp_path):
+    for name in ("10", "9"):
+        np.save(tmp_path / f"{name}.npy", samples())
+    (tmp_path / "b").mkdir()
+    for name in ("1", "2"):
+        np.save(tmp_path / "b" / f"{name}.npy", samples())
+    (tmp_path / "c").mkdir()
+    Image.fromarray(np.zeros((2, 3), np.uint8)).save(tmp_path / "c" / "1.png")
+
+    def found(*places):
+        return [str(path.relative_to(tmp_path)) for path in find_clients([str(tmp_path / p) for p in places], SETTINGS)]
+
+    assert found("") == found("*") == ["9.npy", "10.npy", "b", "c"]
+    assert found("10.npy", "9.npy") == found("*.npy") == ["9.npy", "10.npy"]
+    assert found("b") == ["b/1.npy", "b/2.npy"]  # as data.path
+    assert found("b", "c") == ["b", "c"]  # as the shell writes */
+    assert found("c") == ["c"]  # an image is no client
+    assert report_of(tmp_path / "b", tmp_path / "9.npy").clients[1].samples == 400
+
+
+def test_the_command_prints_a_table_or_json_and_says_by_its_code_whether_all_is_well(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save_clients(Path("good"))
+    done = run("good/1.npy", "good/2.npy", "good/3.npy")
+    assert done.exit_code == 0
+    assert "good/2.npy │     200 │        6 │ float64" in done.output
+    assert 'path = "good"' in done.output  # found again from what the shell took apart
+    Path("mine.toml").write_text(done.output[done.output.index("n_global =") : done.output.index("perdl simulate")])
+    as_json = json.loads(run("good", "--json").output)
+    overrides = [f"{key}={json.dumps(value)}" for key, value in as_json["suggested"].items()]
+    assert load_settings("mine.toml") == load_settings(None, overrides)
+    assert [client["rank"] for client in as_json["clients"]] == [6, 6, 6]
+    np.save("good/4.npy", samples().T)
+    done = run("good", "--json")
+    assert done.exit_code == 3
+    assert "200 features per sample, but 6" in json.loads(done.output)["problems"][0]
+    assert "problem: client-4: good/4.npy: has 200 features" in run("good").output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "line"),
+    [
+        (["nothing"], 3, "no file matches"),
+        ([], 3, "no data given: perdl check FOLDER"),
+        (["x", "-c", "threshold=1"], 2, "threshold: perdl check takes data.path, data.samples_in, data.variable only"),
+        (["x", "--samples-in", "lines"], 2, "data.samples_in = 'lines': must be"),
+    ],
+)
+def test_mistakes_end_in_one_line(tmp_path, monkeypatch, arguments, code, line):
+    monkeypatch.chdir(tmp_path)
+    done = run(*arguments)
+    assert done.exit_code == code
+    assert line in done.output
+    assert len(done.output.strip().splitlines()) == 1
+
+
+def test_options_of_the_readers(tmp_path):
+    np.savez(tmp_path / "a.npz", x=samples().T, y=samples())
+    done = run(tmp_path / "a.npz", "--samples-in", "columns", "-c", "data.variable=x")
+    assert done.exit_code == 0, done.output
+    assert "-c data.samples_in=columns -c data.variable=x" in done.output
+
+
+# What is suggested
+
+
+def test_the_mean_is_taken_off_where_it_is_more_than_chance(tmp_path):
+    save_clients(tmp_path / "a")
+    assert report_of(tmp_path / "a").suggested["data.center"] is False
+    np.save(tmp_path / "a" / "2.npy", samples("client-2") + 3)
+    assert report_of(tmp_path / "a").suggested["data.center"] is True
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.1, 0.2])
+def test_noise_and_number_of_atoms_are_found(noise):
+    spectra = [
+        spectrum(samples(f"client-{i}", 300, 20, n_global=3, n_local=3, noise=noise, seed=1).T) for i in range(1, 6)
+    ]
+    rms = np.sqrt((samples("client-1", 300, 20, noise=noise, seed=1) ** 2).mean())
+    assert [one.n_atoms for one in spectra] == [6] * 5
+    np.testing.assert_allclose([one.noise * rms for one in spectra], noise, rtol=0.15)
+
+
+def test_noise_is_found_where_atoms_fill_the_space():
+    levels = [spectrum(samples(f"client-{i}", 400, noise=0.1).T).noise for i in range(1, 6)]
+    rms = np.sqrt((samples("client-1", 400, noise=0.1) ** 2).mean())
+    assert np.median(levels) * rms == pytest.approx(0.1, rel=0.25)
+
+
+def test_data_of_low_rank_bound_the_atoms():
+    rng = np.random.default_rng(0)
+    Y = rng.standard_normal((10, 3)) @ rng.standard_normal((3, 200))
+    assert spectrum(Y).rank == 3
+    few = spectrum(rng.standard_normal((10, 3)))
+    assert few.rank == 2
+    assert suggest([spectrum(Y), few])["n_atoms"] == 2
+    assert suggest([]) == {}
+
+
+@pytest.mark.parametrize(("d", "noise"), [(6, 0.0), (6, 0.1), (20, 0.2)])
+def test_a_run_with_what_is_suggested_is_about_as_good_as_the_best_of_a_grid(tmp_path, monkeypatch, d, noise):
+    monkeypatch.setenv(SIMULATION, "1")
+    spectra = [spectrum(samples(f"client-{i}", 300, d, noise=noise, seed=2).T) for i in range(1, 5)]
+    common = ["n_clients=4", "rounds=20", "seed=2", f"synthetic.n_features={d}", "data.n_samples=300"]
+    common += [f"synthetic.noise={noise}", f"output={tmp_path}", "threshold_unit=rms", "n_restarts=5"]
+
+    def distance(values):
+        settings = load_settings(None, [*common, *(f"{key}={value}" for key, value in values.items())])
+        return simulate(settings)["final"]["global_distance"]
+
+    grid = [
+        distance({"threshold": threshold, "warmup_threshold": 4 * threshold, "n_atoms": r})
+        for threshold, r in product((0.2, 0.5, 1.0), {6, min(d, 10)})
+    ]
+    assert distance(suggest(spectra)) <= 1.25 * min(grid) + 1e-3
