@@ -124,7 +124,7 @@ def simulate(
     from perdl import run
     from perdl.callbacks import watch
     from perdl.command import claim_folder, find_config
-    from perdl.figures import draw_figures
+    from perdl.plots import draw_figures
 
     path = find_config(str(config))
     chosen = override_settings(load_settings(path), settings or {})
@@ -132,7 +132,7 @@ def simulate(
     notes: list[str] = []
     with watch(chosen, callbacks, notes.append):
         run.simulate(chosen, engine)
-        draw_figures(Path(chosen.output))
+        draw_figures(Path(chosen.output), ["png"])
     result = read_run(chosen.output)
     warn_of_doubts([*notes, *result.summary["warnings"]], 2)
     return result

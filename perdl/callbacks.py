@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from perdl.tail import Tail, identity
 
 if TYPE_CHECKING:
     from common.settings import Settings
@@ -141,7 +142,7 @@ class _Watcher:
     ) -> None:
         self._settings, self._callbacks, self._note, self._after = settings, callbacks, note, after
         self._folder = Path(settings.output)
-        self._rounds, self._former = Tail(self._folder / "rounds.jsonl"), _identity(self._folder / "summary.json")
+        self._rounds, self._former = Tail(self._folder / "rounds.jsonl"), identity(self._folder / "summary.json")
         self._failed: set[int] = set()
 
     def start(self) -> None:
@@ -154,7 +155,7 @@ class _Watcher:
 
     def end(self) -> None:
         path, summary = self._folder / "summary.json", {}
-        if _identity(path) not in (None, self._former):  # else the run ended before it had anything to save
+        if identity(path) not in (None, self._former):  # else the run ended before it had anything to save
             summary = json.loads(path.read_text(encoding="utf-8"))
         self._failed, failed = set(), self._failed
         for callback in self._callbacks:  # all, so that they close what they opened
@@ -178,42 +179,3 @@ class _Watcher:
                     "run goes on without it"
                 )
             return None
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    """What tells a file from another of the same name, if there is one."""
-    try:
-        stat = path.stat()
-    except OSError:
-        return None
-    return stat.st_ino, stat.st_mtime_ns
-
-
-class Tail:
-    """Reads what was added to a file of JSON lines since the last look.
-
-    Parameters
-    ----------
-    path : Path
-        What a former run left in it is not read. A run that begins puts another file in its place.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        stat = path.stat() if path.exists() else None
-        self._file, self._read = (stat.st_ino, stat.st_size) if stat else (0, 0)
-
-    def new_rows(self) -> list[dict[str, Any]]:
-        """Return all whole new lines."""
-        try:
-            with self._path.open("rb") as file:
-                stat = os.fstat(file.fileno())
-                if stat.st_ino != self._file or stat.st_size < self._read:
-                    self._file, self._read = stat.st_ino, 0
-                file.seek(self._read)
-                lines = file.read()
-        except OSError:
-            return []
-        whole = lines[: lines.rfind(b"\n") + 1]
-        self._read += len(whole)
-        return [dict(json.loads(row)) for row in whole.splitlines()]

@@ -26,6 +26,7 @@ for function in (
     deploy.gateway,
     deploy.health,
     models.reconstruct,
+    look.report,
 ):
     app.command(cls=Command)(function)
 app.command("check", cls=Command)(look.check)

@@ -29,7 +29,7 @@ from perdl_client.local_update import relative_error, retract
 from perdl_client.model import ClientModel, save_model, shares
 from perdl_client.round import client_round
 from perdl_client.samples import names_mark
-from perdl_client.start import first_dictionary, mean_share, rms, usage, used_atoms
+from perdl_client.start import first_dictionary, largest_feature_share, mean_share, rms, usage, used_atoms
 from perdl_client.state import NOTHING_USED, ClientState, find_state, save_state
 
 Floats = NDArray[np.floating]
@@ -119,6 +119,7 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
         "start_error": relative_error(Y, D, X),
         "nonzeros": float(np.count_nonzero(X)) / Y.shape[1],
         "mean_share": mean_share(Y),
+        "largest_feature_share": largest_feature_share(Y),
         "shape": "x".join(map(str, data.cut.piece)),
         "names": names_mark(data.names),
     }

@@ -172,7 +172,10 @@ class Door:
             "n_features": payload.scalar("n_features", int),
             "n_samples": payload.scalar("n_samples", int),
             "n_atoms": payload.scalar("n_atoms", int),
-            **{key: payload.scalar(key, float) for key in ("start_error", "nonzeros", "mean_share")},
+            **{
+                key: payload.scalar(key, float)
+                for key in ("start_error", "nonzeros", "mean_share", "largest_feature_share")
+            },
             "shape": _shape(payload.scalar("shape", str), len(dictionary)),
             "names": one_line(payload.scalar("names", str), 50),
         }

@@ -203,6 +203,20 @@ def first_average(
     return A, _combine(start, trim)(A, w, matching.global_dictionary)
 
 
+def idle_atoms(A: Floats, w: Floats) -> list[int]:
+    """Return the atoms to which no client contributes: without energy, or without second moment, at all of them.
+
+    Contributions that are nothing but atoms do not tell; then none is idle.
+
+    Parameters
+    ----------
+    A : (N, d, r) array
+    w : (N, r) array
+    """
+    carried = w.sum(axis=0) * np.linalg.norm(A, axis=1).max(axis=0)
+    return np.flatnonzero(carried <= 1e-12 * carried.max(initial=0.0)).tolist()
+
+
 def consensus(A: Floats) -> Floats:
     """Norm of the mean of each atom's contributions scaled to unit norm: 1 where all clients agree.
 

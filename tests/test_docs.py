@@ -27,6 +27,7 @@ PAGES = [
     "docs/running.md",
     "docs/experiments.md",
     "docs/security.md",
+    "docs/report.md",
 ]
 
 

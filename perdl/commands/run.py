@@ -6,13 +6,16 @@ import math
 import os
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, cast
 
 import typer
 
 from common.errors import SettingsError
-from perdl.command import command, out, prepare, results_go_to
+from common.settings import Settings
+from perdl.command import command, err, out, prepare, results_go_to
 from perdl.console import print_experiment, print_line
 
 ConfigArgument = Annotated[
@@ -53,7 +56,7 @@ def simulate(
 ) -> None:
     """Simulate all clients on this machine."""
     from perdl import run
-    from perdl.figures import draw_figures
+    from perdl.plots import draw_figures
     from perdl.view import View
 
     if engine not in ("in-process", "ray"):
@@ -62,7 +65,7 @@ def simulate(
     settings = run.count_clients(prepare(config, override, output, seed, overwrite))
     with view.watching(settings):
         summary = run.simulate(settings, cast(run.Engine, engine))
-        draw_figures(Path(settings.output))
+        draw_figures(Path(settings.output), ["png"])
     view.end(summary, Path(settings.output))
 
 
@@ -79,6 +82,8 @@ def server(
     output: OutputOption = None,
     seed: SeedOption = None,
     overwrite: OverwriteOption = False,
+    dashboard: Annotated[bool, typer.Option("--dashboard", help="show the run on a page on this machine")] = False,
+    dashboard_port: Annotated[int, typer.Option(min=0, max=65535, help="of that page; default a free one")] = 0,
     sink: SinkOption = [],  # noqa: B006
     quiet: QuietOption = False,
     json_lines: JsonOption = False,
@@ -86,7 +91,7 @@ def server(
     verbose: VerboseOption = False,
 ) -> None:
     """Wait for real clients, run one federation with them, write its results, end."""
-    from perdl.figures import draw_figures
+    from perdl.plots import draw_figures
     from perdl.run import resumed_settings, serve, server_log
     from perdl.view import View
     from perdl_server.checkpoint import load_checkpoint
@@ -109,9 +114,12 @@ def server(
         view.line(f"server on {address}, waiting for {settings.n_clients} clients")
 
     folder = Path(settings.output)
-    with view.watching(settings, after=done, log=server_log(folder)):
+    with (
+        _dashboard(settings, dashboard or dashboard_port > 0, dashboard_port),
+        view.watching(settings, after=done, log=server_log(folder)),
+    ):
         summary = serve(settings, address, ready, certs=certs, on_event=view.line, resume=resume is not None)
-        draw_figures(folder)
+        draw_figures(folder, ["png"])
     view.end(summary, folder)
 
 
@@ -205,6 +213,20 @@ def experiment(
 
         results = run_experiment(name, settings, preset=preset, quick=quick, full=full, progress=tell)
     print_experiment(out, results, Path(settings.output))
+
+
+@contextmanager
+def _dashboard(settings: Settings, wanted: bool, port: int) -> Iterator[None]:
+    """Show a server's run on a page, and say where, if that is wanted."""
+    if not wanted:
+        yield
+        return
+    from perdl.dashboard import dashboard
+    from perdl.run import server_log
+
+    with dashboard(settings, server_log(Path(settings.output)), port) as url:
+        print_line(err, f"dashboard: {url}")  # there in every mode, and no result
+        yield
 
 
 def _check_trust(certs: Path | None, insecure: bool, folder: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -36,7 +37,9 @@ def test_simulate_runs_the_default_and_says_where_the_results_are(tmp_path):
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["settings"]["seed"] == 3
     assert summary["settings"]["rounds"] == 20
-    assert {p.name for p in (folder / "figures").iterdir()} == {"convergence.png", "path_lengths.png"}
+    drawn = ("convergence", "path_lengths", "variance", "atoms", "own_atoms", "usage", "participation")
+    assert {p.name for p in (folder / "figures").iterdir()} == {f"{name}.png" for name in drawn}
+    assert re.search(r"consensus of the least agreed atom 1\.000, last change \d\.\de-\d+", done.stdout)
     assert all(p.read_bytes().startswith(b"\x89PNG") for p in (folder / "figures").iterdir())
 
 
