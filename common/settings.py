@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from common.coders import OMP, Coder, HardThreshold, TopK
 from common.errors import SettingsError
-from common.settings_errors import one_line
+from common.settings_errors import one_line, toml_error
 
 AggregationName = Literal["mean", "normalized", "polar", "energy", "procrustes", "trimmed", "geometric-median"]
 _T = TypeVar("_T", bound=BaseModel)
@@ -313,15 +313,16 @@ def load_settings(path: str | Path | None = None, overrides: Sequence[str] = ())
     SettingsError
         One line that names file, key, value and what is allowed.
     """
-    values: dict[str, Any] = {}
+    values, text = {}, ""
     if path is not None:
         try:
-            values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+            text = Path(path).read_text(encoding="utf-8")
+            values = tomllib.loads(text)
         except OSError as error:
             raise SettingsError(f"cannot read the configuration {path}: {error.strerror}") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise SettingsError(f"{path} is not valid TOML: {error}") from None
-    changes = [_parse_override(override) for override in overrides]
+            raise SettingsError(f"{path} is not valid TOML: {toml_error(text, str(error))}") from None
+    changes = [parse_override(override) for override in overrides]
     for key, value in changes:
         _set(values, key, value)
     try:
@@ -334,7 +335,7 @@ def load_settings(path: str | Path | None = None, overrides: Sequence[str] = ())
 def override_settings(settings: Settings, overrides: Sequence[str] | Mapping[str, Any]) -> Settings:
     """Return settings with some ``key=value``, or values by dotted names, put over them."""
     values = settings.model_dump(exclude_unset=True)
-    for key, value in overrides.items() if isinstance(overrides, Mapping) else map(_parse_override, overrides):
+    for key, value in overrides.items() if isinstance(overrides, Mapping) else map(parse_override, overrides):
         _set(values, key, value)
     return _validated(Settings, values, "")
 
@@ -347,14 +348,21 @@ def learning_overrides(overrides: Sequence[str]) -> dict[str, bool | int | float
     SettingsError
         One line that names key, value and what is allowed.
     """
-    values = dict(map(_parse_override, overrides))
+    values = dict(map(parse_override, overrides))
     # Alone: how they go together with the run's settings shows when these are known.
     for key, value in values.items():
         _validated(LearningSettings, {"n_nonzero": 1, key: value}, "")
     return values
 
 
-def _parse_override(override: str) -> tuple[str, Any]:
+def parse_override(override: str) -> tuple[str, Any]:
+    """Return the name and the value of ``key=value``.
+
+    Raises
+    ------
+    SettingsError
+        If it is none.
+    """
     key, equals, text = override.partition("=")
     if not equals or not key.strip() or not override.isprintable():
         shown = override if override.isprintable() else repr(override)[1:-1]
@@ -417,5 +425,5 @@ def _validated(model: type[_T], values: Mapping[str, Any], where: str) -> _T:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        line = one_line(model, error.errors(include_url=False))
+        line = one_line(model, error.errors(include_url=False), Settings)
         raise SettingsError(f"{where}: {line}" if where else line) from None

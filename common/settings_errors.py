@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Sequence
 from typing import Any, Literal, get_args, get_origin
 
@@ -10,8 +11,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 
-def one_line(model: type[BaseModel], errors: Sequence[Any]) -> str:
-    """Say the first of pydantic's errors in one line, and how many other settings are wrong."""
+def one_line(model: type[BaseModel], errors: Sequence[Any], whole: type[BaseModel]) -> str:
+    """Say the first of pydantic's errors in one line, and how many other settings are wrong; ``whole`` has them all."""
     first = errors[0]
     path, field, known = _locate(model, first["loc"])
     name = ".".join(path)
@@ -21,10 +22,48 @@ def one_line(model: type[BaseModel], errors: Sequence[Any]) -> str:
         text = first["msg"].removeprefix("Value error, ")
         return (f"{name}: {text}" if name else text) + more
     if first["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(path[-1], known, n=1)
-        hint = f"did you mean {'.'.join([*path[:-1], near[0]])}?" if near else f"known are {', '.join(known)}"
+        if len(path) == 1 and model is not whole and name in whole.model_fields:
+            mine = ", ".join(known)
+            return f"{name} = {first['input']!r}: is a setting of the whole run; those of one client are {mine}"
+        near = [".".join([*path[:-1], one]) for one in difflib.get_close_matches(path[-1], known, n=1)]
+        elsewhere = [one for one in all_names(whole) if one.rpartition(".")[2] == path[-1]]
+        likely = [*elsewhere, *near] if model is whole else near
+        hint = f"did you mean {likely[0]}?" if likely else f"known are {', '.join(known)}"
         return f"{name} = {first['input']!r}: unknown setting; {hint}{more}"
-    return f"{name} = {first['input']!r}: must be {_allowed(field, first['msg'])}{more}"
+    return f"{name} = {first['input']!r}: must be {_allowed(field, first['msg'])}{_slip(first['input'])}{more}"
+
+
+def all_names(model: type[BaseModel], prefix: str = "") -> list[str]:
+    """Return the dotted names of all settings."""
+    names = []
+    for name, field in model.model_fields.items():
+        table = field.annotation
+        inside = isinstance(table, type) and issubclass(table, BaseModel)
+        names += all_names(table, f"{prefix}{name}.") if inside else [prefix + name]  # type: ignore[arg-type]
+    return names
+
+
+def toml_error(text: str, message: str) -> str:
+    """Return what the reader of TOML says, and the likely cure."""
+    number = re.search(r"at line (\d+)", message)
+    lines = text.splitlines()
+    line = lines[int(number[1]) - 1] if number and int(number[1]) <= len(lines) else ""
+    if text.lstrip().startswith("{"):
+        return f"{message}; it looks like JSON: write key = value, a line each"
+    if re.match(r"\s*[\w.-]+\s*=\s*[A-Za-z./~]", line):
+        return f'{message}; text needs quotes: key = "value"'
+    if re.match(r"\s*[\w.-]+\s*:", line):
+        return f"{message}; write key = value, not key: value"
+    return f"{message}; write key = value, a line each, text in quotes"
+
+
+def _slip(value: object) -> str:
+    """Guess what was meant by a text that should be something else."""
+    if not isinstance(value, str):
+        return ""
+    if re.fullmatch(r"[+-]?\d+,\d+", value):
+        return f"; did you mean {value.replace(',', '.')}?"
+    return "; give each setting a -c of its own" if "=" in value else ""
 
 
 def _locate(model: type[BaseModel], loc: Sequence[int | str]) -> tuple[tuple[str, ...], FieldInfo | None, list[str]]:

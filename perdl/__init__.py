@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from perdl.api import RunResult as RunResult
     from perdl.api import read_run as read_run
     from perdl.api import simulate as simulate
+    from perdl.callbacks import Callback as Callback
     from perdl.estimator import NotFittedError as NotFittedError
     from perdl.estimator import PerDL as PerDL
     from perdl_client.cuts import cut_patches as cut_patches
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Callback",
     "NotFittedError",
     "PerDL",
     "RunResult",
@@ -36,6 +38,7 @@ os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
 
 _HOMES = {
+    "Callback": "perdl.callbacks",
     "NotFittedError": "perdl.estimator",
     "PerDL": "perdl.estimator",
     "RunResult": "perdl.api",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from common.settings import load_settings, override_settings
 
 if TYPE_CHECKING:
+    from perdl.callbacks import Callback
     from perdl.run import Engine
 
 Floats = NDArray[np.floating]
@@ -88,6 +89,7 @@ def simulate(
     output: str | Path | None = None,
     overwrite: bool = False,
     engine: Engine = "in-process",
+    callbacks: Sequence[Callback] = (),
 ) -> RunResult:
     """Simulate all clients on this machine, as `perdl simulate` does, into the same folder.
 
@@ -102,6 +104,8 @@ def simulate(
     overwrite : bool
         Whether a former run in the folder may go.
     engine : {"in-process", "ray"}
+    callbacks : sequence of Callback
+        Hear of the run while it goes on.
 
     Returns
     -------
@@ -115,23 +119,26 @@ def simulate(
     Warns
     -----
     UserWarning
-        For each thing that makes the result doubtful.
+        For each thing that makes the result doubtful, and for a callback that failed.
     """
     from perdl import run
+    from perdl.callbacks import watch
     from perdl.command import claim_folder, find_config
-    from perdl.figures import draw_figures
+    from perdl.plots import draw_figures
 
     path = find_config(str(config))
     chosen = override_settings(load_settings(path), settings or {})
     chosen = run.count_clients(claim_folder(chosen, path.stem, Path(output) if output else None, overwrite))
-    run.simulate(chosen, engine)
-    draw_figures(Path(chosen.output))
+    notes: list[str] = []
+    with watch(chosen, callbacks, notes.append):
+        run.simulate(chosen, engine)
+        draw_figures(Path(chosen.output), ["png"])
     result = read_run(chosen.output)
-    warn_of_doubts(result.summary, 2)
+    warn_of_doubts([*notes, *result.summary["warnings"]], 2)
     return result
 
 
-def warn_of_doubts(summary: Mapping[str, Any], stacklevel: int) -> None:
+def warn_of_doubts(notes: Sequence[str], stacklevel: int) -> None:
     """Say what makes a run's result doubtful as Python says it; 1 is the place that calls this."""
-    for text in summary.get("warnings", ()):
+    for text in notes:
         warnings.warn(text, UserWarning, stacklevel=stacklevel + 1)

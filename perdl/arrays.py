@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -76,21 +77,35 @@ def rows_of(X: Any, who: str, n_features: int | None = None) -> Floats:
     """
     if hasattr(X, "toarray"):
         raise InputError(f"{who}: sparse matrices are not taken; give X.toarray()")
+    if isinstance(X, (str, Path)):
+        raise InputError(f"{who}: a path, not samples; read the file first, for example by numpy.loadtxt or numpy.load")
+    if np.ma.is_masked(X):
+        n_masked = int(np.ma.getmaskarray(X).sum())
+        raise InputError(f"{who}: {n_masked} values are masked; fill them (X.filled(...)) or drop their rows")
     try:
         A = np.asanyarray(X)
+    except ValueError:
+        raise InputError(f"{who}: no table: its rows are of unequal length; give each as many values") from None
+    if A.dtype.kind == "c":
+        raise InputError(f"{who}: complex numbers; give X.real, or real and imaginary parts as features of their own")
+    try:
         narrow = A.dtype.kind == "f" and A.dtype.itemsize == 4
-        if A.dtype.kind == "c":
+        if A.dtype.kind in "mM":
             raise TypeError
         A = np.ascontiguousarray(A, dtype=np.float32 if narrow else np.float64) if A.ndim == 2 else A
     except (TypeError, ValueError):
         raise InputError(f"{who}: not all values are real numbers; leave out or encode the other columns") from None
     if A.ndim != 2:
-        raise InputError(f"{who}: expected a 2-D array, samples in rows, got {A.ndim}-D of shape {A.shape}")
+        cure = "X.reshape(len(X), -1) makes each X[i] a sample"
+        if A.ndim < 2:
+            cure = "X.reshape(1, -1) is one sample, X.reshape(-1, 1) one feature"
+        raise InputError(f"{who}: expected a 2-D array, samples in rows, got {A.ndim}-D of shape {A.shape}; {cure}")
     if A.size == 0:
-        raise InputError(f"{who}: no data: {A.shape[0]} samples of {A.shape[1]} features")
+        raise InputError(f"{who}: no data: {A.shape[0]} samples of {A.shape[1]} features; leave it out")
     if n_features is not None and A.shape[1] != n_features:
+        turned = "; the transpose would fit: give X.T" if A.shape[0] == n_features else ""
         raise InputError(
-            f"{who}: {A.shape[1]} features, but {n_features} are expected: the same features in the same order"
+            f"{who}: {A.shape[1]} features, but {n_features} are expected: the same features in the same order{turned}"
         )
     bad = ~np.isfinite(A)
     if bad.any():

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from perdl import __version__
-from perdl.command import out
+from perdl.command import Command, out
 from perdl.commands import deploy, look, models, run
 from perdl.console import print_line
 
@@ -26,10 +26,11 @@ for function in (
     deploy.gateway,
     deploy.health,
     models.reconstruct,
+    look.report,
 ):
-    app.command()(function)
-app.command("check")(look.check)
-app.command("settings")(look.show_settings)
+    app.command(cls=Command)(function)
+app.command("check", cls=Command)(look.check)
+app.command("settings", cls=Command)(look.show_settings)
 
 
 @app.callback(invoke_without_command=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import gc
 import logging
@@ -15,12 +16,15 @@ from pathlib import Path
 from types import FrameType
 from typing import ParamSpec
 
+import click
 import typer
 from rich.console import Console
+from typer.core import TyperCommand
 
 from common.errors import PerdlError, SettingsError
 from common.logs import LOG, start_log
-from common.settings import Settings, changed, load_settings
+from common.settings import Settings, changed, load_settings, parse_override
+from common.settings_errors import all_names
 from perdl.__main__ import INTERRUPTED
 
 P = ParamSpec("P")
@@ -31,6 +35,28 @@ _folder: Path | None = None
 """Where results of this command go, once known."""
 
 
+class Command(TyperCommand):
+    """A command that knows a setting where an option or an argument is wanted."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse, and add to an error what was likely meant."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            name = error.option_name.lstrip("-").replace("-", "_")
+            likely = [one for one in all_names(Settings) if one == name or one.rpartition(".")[2] == name]
+            if likely:
+                text = f"No such option: {error.option_name}; it is a setting: -c {likely[0]}=VALUE"
+                raise click.NoSuchOption(error.option_name, text, ctx=ctx) from None
+            raise
+        except click.UsageError as error:
+            if "unexpected extra argument" in error.message:
+                raise click.UsageError(
+                    f"{error.message}; a setting is -c key=value, without spaces around =", ctx
+                ) from None
+            raise
+
+
 def command(function: Callable[P, None]) -> Callable[P, None]:
     """End with one line and an exit code, never a traceback, where a user can cure the failure."""
 
@@ -38,7 +64,8 @@ def command(function: Callable[P, None]) -> Callable[P, None]:
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
         if kwargs.get("log"):
             os.environ[LOG] = str(Path(str(kwargs["log"])).resolve())
-        _quiet(bool(kwargs.get("verbose")))
+        level = logging.ERROR if kwargs.get("quiet") else logging.WARNING
+        _log_from(logging.INFO if kwargs.get("verbose") else level)
         before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             function(*args, **kwargs)
@@ -92,6 +119,8 @@ def prepare(config: str, override: list[str], output: Path | None, seed: int | N
     SettingsError
         If a setting is wrong, or the folder holds a run.
     """
+    for one in override:  # before the configuration: of `-c rounds 5` the 5 is taken for its name
+        parse_override(one)
     path = find_config(config)
     changes = [*override, *([f"seed={seed}"] if seed is not None else [])]
     return claim_folder(load_settings(path, changes), path.stem, output, overwrite)
@@ -129,7 +158,7 @@ def claim_folder(settings: Settings, name: str, output: Path | None, overwrite: 
             held = "the results of a run:" if ended else f"a run that was cut off: perdl server --resume {folder},"
             raise SettingsError(f"{folder} holds {held} choose another --output, or add --overwrite")
         with locked(folder, "server"):
-            for name in ("clients", "figures"):
+            for name in ("clients", "figures", "tensorboard"):
                 shutil.rmtree(folder / name, ignore_errors=True)
             for name in ("results.json", "tables.md", NEWEST, BEFORE):
                 (folder / name).unlink(missing_ok=True)
@@ -151,10 +180,12 @@ def find_config(name: str) -> Path:
     stem = name.removeprefix("configs/").removesuffix(".toml") if name.startswith("configs/") else name
     if stem in presets:
         return presets[stem]
-    raise SettingsError(f"there is no configuration {name}; presets are {', '.join(sorted(presets))}")
+    near = difflib.get_close_matches(stem, presets, n=1)
+    hint = f"did you mean {near[0]}? " if near and not name.endswith(".toml") else ""
+    raise SettingsError(f"there is no configuration {name}; {hint}presets are {', '.join(sorted(presets))}")
 
 
-def _quiet(verbose: bool) -> None:
+def _log_from(level: int) -> None:
     for name in ("flwr", "httpx"):
-        logging.getLogger(name).setLevel(logging.INFO if verbose else logging.ERROR)
-    start_log(logging.INFO if verbose else logging.WARNING)
+        logging.getLogger(name).setLevel(logging.INFO if level == logging.INFO else logging.ERROR)
+    start_log(level)

@@ -23,8 +23,7 @@ def print_table(console: Console, table: Table) -> None:
 
 
 def print_summary(console: Console, summary: Mapping[str, Any], folder: Path) -> None:
-    """Print what a run found, and draw its figures."""
-    from perdl.figures import draw_figures
+    """Print what a run found."""
     from perdl.progress import human_bytes
 
     final = summary["final"]
@@ -61,9 +60,11 @@ def print_summary(console: Console, summary: Mapping[str, Any], folder: Path) ->
     rounds = summary["rounds"]
     took = f"{rounds} round{'s' * (rounds != 1)} in {summary['seconds']:.1f} s, {human_bytes(travelled)}"
     lines = [f"{took}: {_why(summary)}"]
+    if (final.get("consensus") or {}).get("min") is not None and rounds:
+        change = f", last change {final['change']:.1e}" if final.get("change") is not None else ""
+        lines.append(f"consensus of the least agreed atom {final['consensus']['min']:.3f}{change}")
     if "global_distance" in final:
         lines.append(f"distance of D^g to the truth: {final['global_distance']:.1e}")
-    draw_figures(folder)
     lines += [f"note: {text}" for text in summary["warnings"]]
     lines.append(f"results: {folder}")
     for line in lines:

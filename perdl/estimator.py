@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,6 +14,7 @@ from perdl.parameters import NotFittedError as NotFittedError
 from perdl.parameters import Parameters, not_fitted
 
 if TYPE_CHECKING:
+    from perdl.callbacks import Callback
     from perdl.fitted import Fitted
     from perdl_client.model import ClientModel
 
@@ -134,7 +135,7 @@ class PerDL(Parameters):
         self.seed = seed
         self.output = output
 
-    def fit(self, datasets: Any, y: Any = None) -> Self:
+    def fit(self, datasets: Any, y: Any = None, *, callbacks: Sequence[Callback] = ()) -> Self:
         """Learn from a list or dict of data sets, one for each client.
 
         Parameters
@@ -144,6 +145,8 @@ class PerDL(Parameters):
             random stream and sorts it, so a list gives the numbers of `perdl simulate` over the same files.
         y
             Not used.
+        callbacks : sequence of Callback
+            Hear of the run while it goes on.
 
         Returns
         -------
@@ -159,9 +162,11 @@ class PerDL(Parameters):
         UserWarning
             For each thing that makes the result doubtful.
         """
-        return self._learn(datasets, None)
+        return self._learn(datasets, None, callbacks=callbacks)
 
-    def partial_fit(self, datasets: Any, y: Any = None, *, rounds: int | None = None) -> Self:
+    def partial_fit(
+        self, datasets: Any, y: Any = None, *, rounds: int | None = None, callbacks: Sequence[Callback] = ()
+    ) -> Self:
         """Take more rounds from the present state; the first call is a `fit`.
 
         Parameters
@@ -173,12 +178,14 @@ class PerDL(Parameters):
             Not used.
         rounds : int, optional
             How many at most; default the parameter ``rounds``.
+        callbacks : sequence of Callback
+            Hear of these rounds.
 
         Returns
         -------
         self
         """
-        return self._learn(datasets, getattr(self, "_fitted", None), rounds)
+        return self._learn(datasets, getattr(self, "_fitted", None), rounds, callbacks)
 
     def add_client(self, X: Any, name: str | None = None) -> Self:
         """Learn the local atoms of one more client, with the shared atoms as they are.
@@ -204,10 +211,13 @@ class PerDL(Parameters):
         check_features(fitted.settings, name, self.n_features_in_)
         return self._keep(fitted.joined_by(name, rows), self._features())
 
-    def _learn(self, datasets: Any, former: Fitted | None, rounds: int | None = None) -> Self:
+    def _learn(
+        self, datasets: Any, former: Fitted | None, rounds: int | None = None, callbacks: Sequence[Callback] = ()
+    ) -> Self:
         from perdl.api import warn_of_doubts
         from perdl.fitted import federate, settings_of
         from perdl_client.data import check_features
+        from perdl_client.doubts import doubts, facts
 
         named = by_name(datasets)
         told = self.get_params() if rounds is None else {**self.get_params(), "rounds": rounds}
@@ -220,8 +230,9 @@ class PerDL(Parameters):
             samples[name] = checked_rows(X, name, d, features)
             d = samples[name].shape[1]
             check_features(settings, name, d)
-        self._keep(federate(samples, settings, former), features)
-        warn_of_doubts(self.summary_, 3)
+        notes = doubts({name: facts(X.T) for name, X in samples.items()}, "give X.T")
+        self._keep(federate(samples, settings, former, callbacks, notes.append), features)
+        warn_of_doubts([*notes, *self.summary_["warnings"]], 3)
         return self
 
     def _keep(self, fitted: Fitted, features: NDArray[np.object_] | None) -> Self:
@@ -264,8 +275,8 @@ class PerDL(Parameters):
 
     def reconstruct(self, X: Any, client: str | int, k: int) -> Floats:
         """Return samples (n, d) written with at most ``k`` atoms each (orthogonal matching pursuit)."""
-        if k < 0:
-            raise InputError(f"k = {k}: must be 0 or more")
+        if not isinstance(k, (int, np.integer)) or k < 0:
+            raise InputError(f"k = {k!r}: must be a whole number, 0 or more")
         model, rows = self._model(X, client)
         return model.reconstruct(rows, k)
 

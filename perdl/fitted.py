@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from perdl_client.start import rms
 if TYPE_CHECKING:
     from flwr.app import RecordDict
 
+    from perdl.callbacks import Callback
     from perdl_server.checkpoint import Checkpoint
 
 Floats = NDArray[np.floating]
@@ -139,7 +140,13 @@ def settings_of(params: Mapping[str, Any], names: Sequence[str], former: Fitted 
     return changed(settings, rounds=settings.rounds + former.summary["rounds"])
 
 
-def federate(samples: Mapping[str, Floats], settings: Settings, former: Fitted | None = None) -> Fitted:
+def federate(
+    samples: Mapping[str, Floats],
+    settings: Settings,
+    former: Fitted | None = None,
+    callbacks: Sequence[Callback] = (),
+    note: Callable[[str], object] = lambda text: None,
+) -> Fitted:
     """Run a federation over arrays, with the server, strategy and clients of every other mode.
 
     Parameters
@@ -150,15 +157,21 @@ def federate(samples: Mapping[str, Floats], settings: Settings, former: Fitted |
         With ``data.source = "memory"``. Without ``output`` the run's folder is a temporary one.
     former : Fitted, optional
         From whose last round it goes on. Clients that were not in it join as those do who come after matching.
+    callbacks : sequence of Callback
+    note : callable (str) -> object
+        Told of a callback that fails.
 
     Returns
     -------
     Fitted
     """
-    if "output" in settings.model_fields_set:
+    if "output" not in settings.model_fields_set:
+        with tempfile.TemporaryDirectory(prefix="perdl-", ignore_cleanup_errors=True) as folder:
+            return federate(samples, settings.model_copy(update={"output": folder}), former, callbacks, note)
+    from perdl.callbacks import watch
+
+    with watch(settings, callbacks, note, after=former.summary["rounds"] if former else 0):
         return _federate(samples, settings, former)
-    with tempfile.TemporaryDirectory(prefix="perdl-", ignore_cleanup_errors=True) as folder:
-        return _federate(samples, settings.model_copy(update={"output": folder}), former)
 
 
 def _federate(samples: Mapping[str, Floats], settings: Settings, former: Fitted | None) -> Fitted:
@@ -260,9 +273,9 @@ def load_fitted(path: Path) -> tuple[dict[str, Any], Fitted]:
         with np.load(path, allow_pickle=False) as file:
             arrays = {key: file[key] for key in file}
         head = json.loads(str(arrays.pop("head")))
-        version = head["version"]
+        version, _ = head["version"], head["history"]  # a client's own file has a head too
     except OSError as error:
-        raise PerdlError(f"{path}: {error.strerror or 'cannot be read'}") from None
+        raise PerdlError(f"{path}: {error.strerror or 'cannot be read'}; correct the path") from None
     except Exception:  # NumPy and zipfile raise many kinds
         raise PerdlError(f"{path} is not a model that PerDL.save wrote") from None
     if version != VERSION:

@@ -1,65 +1,104 @@
-"""A run as it goes on: a bar in the terminal, fed by what the server writes to the run's folder.
-
-The same for every engine, because the folder is.
-"""
+"""A run as it goes on, for people: a bar in the terminal, lines in a pipe, and how long it may still take."""
 
 from __future__ import annotations
 
-import json
-import threading
+import math
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-_PAUSE, _LINE = 0.2, 10.0
+from perdl.callbacks import Callback
+
+if TYPE_CHECKING:
+    from common.settings import Settings
+
+_LINE = 10.0
+"""Seconds between lines in a pipe."""
+
+_WINDOW, _FEWEST = 6, 3
+"""Rounds from which the rest is estimated, and without which nothing is said."""
 
 
-@contextmanager
-def progress(folder: Path, rounds: int, console: Console, log: Path | None = None) -> Iterator[None]:
-    """Show the rounds of the run in ``folder`` while the context lasts: a bar, or now and then a line in a pipe.
+class ProgressBar(Callback):
+    """Show the rounds: a bar in a terminal, in a pipe a line now and then.
 
-    Of a server's ``log`` it shows what goes wrong, and who comes and goes.
+    Parameters
+    ----------
+    console : Console
     """
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[text]}"),
-        TimeElapsedColumn(),
-    )
-    news = _Tail(log) if log else None
-    reader, done, pause = _Tail(folder / "rounds.jsonl"), threading.Event(), _PAUSE if console.is_terminal else _LINE
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("round", total=rounds, text="starting")
 
-        def watch() -> None:
-            shown = 0.0
-            while not done.wait(_PAUSE):
-                for line in news.new_rows() if news else ():
-                    if line["level"] != "info" or "client" in line:
-                        who = f"{line['client']} " if "client" in line else ""
-                        console.print(f"{who}{line['text']}", markup=False, highlight=False, soft_wrap=True)
-                if time.monotonic() - shown < pause:
-                    continue
-                shown = time.monotonic()
-                row = reader.last_row()
-                if row is not None and console.is_terminal:
-                    bar.update(task, completed=row["round"], text=describe_round(row))
-                elif row is not None:
-                    console.print(f"round {row['round']} of {rounds}: {describe_round(row)}", soft_wrap=True)
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[text]}"),
+            TimeElapsedColumn(),
+        )
+        self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._task = TaskID(0)
+        self._shown = -math.inf
+        self._rows: deque[Mapping[str, Any]] = deque(maxlen=_WINDOW)
 
-        thread = threading.Thread(target=watch, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            done.set()
-            thread.join()
+    def on_start(self, settings: Settings) -> None:
+        """Show an empty bar."""
+        self._rounds, self._tolerance = settings.rounds, settings.tolerance
+        self._task = self._bar.add_task("round", total=settings.rounds, text="starting")
+        self._bar.start()
+
+    def on_round(self, row: Mapping[str, Any]) -> None:
+        """Show a round."""
+        self._rows.append(row)
+        seconds = seconds_left(self._rows, self._rounds, self._tolerance)
+        left = f", about {human_time(seconds)} left" if seconds is not None else ""
+        if self._console.is_terminal:
+            self._bar.update(self._task, completed=row["round"], text=describe_round(row) + left)
+        elif time.monotonic() - self._shown >= _LINE:
+            self._shown = time.monotonic()
+            text = f"round {row['round']} of {self._rounds}{left}: {describe_round(row)}"
+            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def on_end(self, summary: Mapping[str, Any]) -> None:
+        """Take the bar away."""
+        self._bar.stop()
+
+
+def seconds_left(rows: Sequence[Mapping[str, Any]], rounds: int, tolerance: float) -> float | None:
+    """Estimate the time to the end of a run: all rounds, or ``change`` at the tolerance, whichever comes first.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+        The newest rows of ``rounds.jsonl``.
+    rounds : int
+    tolerance : float
+
+    Returns
+    -------
+    float or None
+        Seconds; None where fewer than three rounds are known.
+
+    Notes
+    -----
+    ``change`` shrinks geometrically once the atoms are found, so a line through its logarithms tells when it is small
+    enough. While it does not shrink, only the rounds count.
+    """
+    if len(rows) < _FEWEST:
+        return None
+    change = np.array([row["change"] for row in rows])
+    left = rounds - rows[-1]["round"]
+    if tolerance > 0 and (change > 0).all():
+        slope = float(np.polyfit(np.arange(len(rows)), np.log(change), 1)[0])
+        if slope < 0:
+            more = (math.log(tolerance) - math.log(change[-1])) / slope
+            left = min(left, max(0, math.ceil(more - 1e-6)))
+    return float(left * (rows[-1]["seconds"] - rows[0]["seconds"]) / (rows[-1]["round"] - rows[0]["round"]))
 
 
 def describe_round(row: Mapping[str, Any]) -> str:
@@ -78,32 +117,10 @@ def human_bytes(count: float) -> str:
     return f"{count:.3g} GB"
 
 
-class _Tail:
-    """Reads what was added to a file of JSON lines since the last look."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        # What a former run left is not read; the server empties the file when it begins.
-        self._read = path.stat().st_size if path.exists() else 0
-
-    def last_row(self) -> dict[str, Any] | None:
-        """Return the last whole new line, if there is one."""
-        rows = self._new_lines()
-        return dict(json.loads(rows[-1])) if rows else None
-
-    def new_rows(self) -> list[dict[str, Any]]:
-        """Return all whole new lines."""
-        return [dict(json.loads(row)) for row in self._new_lines()]
-
-    def _new_lines(self) -> list[bytes]:
-        try:
-            with self._path.open("rb") as file:
-                if self._path.stat().st_size < self._read:
-                    self._read = 0
-                file.seek(self._read)
-                lines = file.read()
-        except OSError:
-            return []
-        whole = lines[: lines.rfind(b"\n") + 1]
-        self._read += len(whole)
-        return whole.splitlines()
+def human_time(seconds: float) -> str:
+    """Return a time as people say it, no more exact than an estimate is: 1 s, 40 s, 5 min, 3 h."""
+    count, unit = (seconds, "s") if seconds < 100 else (seconds / 60, "min")
+    if unit == "min" and count >= 100:
+        count, unit = count / 60, "h"
+    step = 1 if count < 10 else 5 if count < 50 else 10
+    return f"{max(1, round(count / step) * step):g} {unit}"

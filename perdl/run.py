@@ -19,7 +19,7 @@ from common.logs import LOG
 from common.settings import Settings, override_settings, settings_from_values
 from perdl_client.data import check_data, client_files, video_frames
 from perdl_server.checkpoint import NEWEST, load_checkpoint
-from perdl_server.results import NEW, RESUMED, SERVED, STOP, stop_run_in
+from perdl_server.results import LAST_ROUND, NEW, RESUMED, SERVED, STOP, stop_run_in
 
 RESUMABLE = ("rounds", "tolerance", "quorum", "join_timeout", "round_timeout")
 Engine = Literal["in-process", "ray"]
@@ -40,7 +40,7 @@ def simulate(settings: Settings, engine: Engine = "in-process") -> dict[str, Any
         ``summary.json``; where the data are MNIST with ``evaluation``, see :mod:`perdl.comparison`.
     """
     _check_names(settings)
-    check_data(settings)
+    doubts = check_data(settings)
     if engine == "ray":
         from perdl.ray_engine import run_in_ray
 
@@ -56,6 +56,7 @@ def simulate(settings: Settings, engine: Engine = "in-process") -> dict[str, Any
     if settings.data.source == "files":
         for i, file in enumerate(client_files(settings)):
             summary["clients"].get(f"client-{i + 1}", {})["file"] = str(file)
+        summary["warnings"] = [*summary.get("warnings", []), *doubts]
         write_json(folder / "summary.json", summary)
     if settings.data.source == "mnist":
         from perdl.comparison import compare_on_test_images
@@ -157,7 +158,7 @@ def serve(
 @contextmanager
 def _cleared(folder: Path) -> Iterator[None]:
     remove_leftovers(folder)
-    for name in ("summary.json", STOP):
+    for name in ("summary.json", STOP, LAST_ROUND):
         (folder / name).unlink(missing_ok=True)
     yield
 

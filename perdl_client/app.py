@@ -29,7 +29,7 @@ from perdl_client.local_update import relative_error, retract
 from perdl_client.model import ClientModel, save_model, shares
 from perdl_client.round import client_round
 from perdl_client.samples import names_mark
-from perdl_client.start import first_dictionary, mean_share, rms, usage, used_atoms
+from perdl_client.start import first_dictionary, largest_feature_share, mean_share, rms, usage, used_atoms
 from perdl_client.state import NOTHING_USED, ClientState, find_state, save_state
 
 Floats = NDArray[np.floating]
@@ -98,13 +98,10 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
     energies = usage(X)
     used = used_atoms(X, learning.min_usage, identity.min_samples(learning))
     if not Y.any():
-        raise DataError(f"all {Y.shape[1]} samples of {identity.name} are zero")
+        how = "equal, thus zero once their mean is taken off" if settings.data.center else "zero"
+        raise DataError(f"all {Y.shape[1]} samples of {identity.name} are {how}: look at its data, or leave it out")
     if len(used) == 0:
-        raise SettingsError(
-            f"{identity.name} has no code that passes {learning.coder} (threshold {learning.threshold:g} "
-            f"{learning.threshold_unit}, root mean square of its data {rms(Y):.3g}): lower threshold, or set "
-            'threshold_unit = "rms"'
-        )
+        raise SettingsError(_why_unused(identity, learning, Y, X))
     if isinstance(settings.n_global, int) and len(used) < settings.n_global:
         raise SettingsError(
             f"{identity.name} uses {len(used)} of its {r} atoms ({Y.shape[1]} samples), fewer than n_global = "
@@ -122,10 +119,27 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
         "start_error": relative_error(Y, D, X),
         "nonzeros": float(np.count_nonzero(X)) / Y.shape[1],
         "mean_share": mean_share(Y),
+        "largest_feature_share": largest_feature_share(Y),
         "shape": "x".join(map(str, data.cut.piece)),
         "names": names_mark(data.names),
     }
     return pack({"dictionary": D[:, used], "usage": energies[used]}, **scalars)
+
+
+def _why_unused(identity: Identity, learning: LearningSettings, Y: Floats, X: Floats) -> str:
+    """Say why a client sends no atom, and the cure."""
+    largest, size, least = float(np.abs(Y).max()), rms(Y), identity.min_samples(learning)
+    why = (
+        f"has no code that passes {learning.coder} (threshold {learning.threshold:g} {learning.threshold_unit}, root "
+        f"mean square of its data {size:.3g})"
+    )
+    cure = "lower threshold" + ("" if learning.threshold_unit == "rms" else ', or set threshold_unit = "rms"')
+    if X.any():
+        why = f"has no atom that {least} of its {Y.shape[1]} samples use without one of them making it up"
+        cure = "give it more samples, or lower min_samples (and --min-samples)"
+    if largest > 10 * size:
+        cure = f"look for numbers that are none, as -999 for what is missing: the largest is {largest:.3g}"
+    return f"{identity.name} {why}: {cure}"
 
 
 def _update(payload: Payload, context: Context) -> RecordDict:

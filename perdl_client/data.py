@@ -18,6 +18,7 @@ from common.protocol import check_name, natural_key
 from common.settings import LearningSettings, Settings
 from common.synthetic import ClientTruth, generate
 from perdl_client.cuts import Cut
+from perdl_client.doubts import doubts, facts
 from perdl_client.file_checks import file_error
 from perdl_client.layouts import LAYOUTS, crop
 from perdl_client.mnist import label_partition, load_mnist
@@ -242,7 +243,7 @@ def client_files(settings: Settings) -> list[Path]:
     inside = place.iterdir() if place.is_dir() else map(Path, glob.glob(path))
     found = sorted((p for p in inside if not p.name.startswith(".")), key=lambda p: natural_key(str(p)))
     if not found:
-        raise DataError(f"data.path = {path!r}: no file matches in {Path.cwd()}")
+        raise DataError(f"data.path = {path!r}: no file matches in {Path.cwd()}; correct the path")
     return found
 
 
@@ -253,8 +254,8 @@ def _one_file_each(settings: Settings) -> list[Path]:
     return files
 
 
-def check_data(settings: Settings) -> None:
-    """Look at all data that a simulation is going to read before it begins.
+def check_data(settings: Settings) -> list[str]:
+    """Look at all data that a simulation is going to read before it begins; return what is doubtful about them.
 
     Raises
     ------
@@ -274,13 +275,16 @@ def check_data(settings: Settings) -> None:
             )
         check_fit(settings, len(frame_samples(settings, 0)), "client-1")
     if settings.data.source != "files":
-        return
-    features, samples_in = Features(), settings.data.samples_in
+        return []
+    features, samples_in, seen = Features(), settings.data.samples_in, {}
     for i, path in enumerate(_one_file_each(settings)):
         samples = load_samples(path, samples_in=samples_in, variable=settings.data.variable)
         if wrong := features.compare(samples, str(path), samples_in):
             raise file_error(path, wrong)
         check_features(settings, f"client-{i + 1}", math.prod(cut_of(settings.data, samples.shape).piece))
+        if len(samples.shape) == 1 and settings.data.window is None:
+            seen[f"client-{i + 1}"] = facts(samples.data)
+    return doubts(seen, f'set data.samples_in = "{"columns" if samples_in == "rows" else "rows"}"')
 
 
 def check_features(settings: Settings, name: str, n_features: int) -> None:

@@ -21,6 +21,39 @@ def file_error(path: Path, message: str) -> DataError:
     return DataError(re.sub(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+", " ", f"{path}: {message}"))
 
 
+OTHER_FORMATS = {
+    **dict.fromkeys((".xlsx", ".xls", ".ods"), "save the sheet as CSV in UTF-8"),
+    **dict.fromkeys(
+        (".pkl", ".pickle", ".pt", ".pth", ".joblib"), "pickles can run code: save the array by numpy.save"
+    ),
+    **dict.fromkeys((".dta", ".sav", ".sas7bdat"), "export the table as CSV"),
+    **dict.fromkeys((".rds", ".rdata", ".rda"), "in R write the table by write.csv(x, file, row.names = FALSE)"),
+    **dict.fromkeys((".gz", ".bz2", ".xz", ".zst", ".zip", ".tar", ".tgz", ".7z"), "unpack it"),
+    **dict.fromkeys((".txt", ".dat", ".data"), "if it is a table, name it .csv or .tsv"),
+    ".json": "write the numbers as a table in CSV",
+    "": "name it by what it holds",
+}
+"""What to do with files of kinds that are not read, by extension."""
+
+_OTHER_KINDS = {
+    b"version https://git-lfs": "is a pointer of git-lfs, not the data: get them by `git lfs pull`",
+    b"<!doctype html": "is a web page, not data: download it again, and look whether you must sign in for that",
+    b"<html": "is a web page, not data: download it again, and look whether you must sign in for that",
+    b"pk\x03\x04": "is a zip archive or an Excel file: unpack it, or save the sheet as CSV",
+    b"\x1f\x8b": "is compressed by gzip: unpack it",
+    b"\x80": "is a pickle, which can run code: save the array by numpy.save",
+}
+
+
+def require_no_other_kind(path: Path) -> None:
+    """Raise if a file is plainly of another kind than its name says."""
+    with reading(path, "a file"), path.open("rb") as file:
+        start = file.read(64).lstrip(b"\xef\xbb\xbf \r\n\t").lower()
+    for mark, message in _OTHER_KINDS.items():
+        if start.startswith(mark):
+            raise file_error(path, message)
+
+
 @contextmanager
 def reading(path: Path, what: str) -> Iterator[None]:
     """Turn whatever a reader raises on a damaged file into a DataError; its text may hold data, so it is not quoted."""

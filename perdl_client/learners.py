@@ -165,3 +165,4 @@ LEARNERS: dict[str, Learner] = {
     "gradient": Learner(gradient_step),
     "projected": Learner(projected_step),
 }
+"""By the name that the setting ``learner`` takes."""

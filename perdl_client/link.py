@@ -46,9 +46,9 @@ from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-from common.errors import FederationError, PerdlError, SettingsError
+from common.errors import FederationError, PerdlError
 from common.files import write_text
-from perdl_client.trust import trust_problem
+from perdl_client.trust import check_address, trust_problem
 
 Keys = tuple[ec.EllipticCurvePrivateKey, ec.EllipticCurvePublicKey]
 RequestT = TypeVar("RequestT")
@@ -88,9 +88,7 @@ class Link:
         root_certificates: bytes | None,
         memory: Path | None,
     ) -> None:
-        host, _, port = server.rpartition(":")
-        if not host or not port.isdecimal() or "/" in server:
-            raise SettingsError(f"the server's address is {server!r}; write it as HOST:PORT, as in 127.0.0.1:8000")
+        check_address(server)
         self.server, self.stop, self.tell, self.beat, self.memory = server, stop, tell, beat, memory
         self.max_wait = float("inf") if max_wait is None else max_wait
         try:

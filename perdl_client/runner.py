@@ -28,6 +28,7 @@ def node_config(
     folder: Path | None,
     min_samples: int = 2,
     overrides: Sequence[str] = (),
+    on_doubt: Callable[[str], object] = lambda text: None,
 ) -> dict[str, Scalar]:
     """Return what a node is told at its start, after a look at the data.
 
@@ -46,6 +47,8 @@ def node_config(
         Samples that must use an atom before it is sent.
     overrides : sequence of str
         ``key=value`` of learning settings that are this client's own.
+    on_doubt : callable (str) -> object
+        Told of what is doubtful about the data.
 
     Raises
     ------
@@ -70,11 +73,16 @@ def node_config(
         raise DataError(f"cannot write to {place}: {error.strerror}; choose another --folder") from None
     told["folder"] = str(place)
     if data is not None:
+        from perdl_client.doubts import doubts, facts
         from perdl_client.sources import load_samples
 
         if samples_in not in ("rows", "columns"):
             raise SettingsError(f"--samples-in {samples_in}: must be rows or columns")
-        load_samples(data, samples_in="columns" if samples_in == "columns" else "rows", variable=variable)
+        samples = load_samples(data, samples_in="columns" if samples_in == "columns" else "rows", variable=variable)
+        if len(samples.shape) == 1:
+            turn = f"add --samples-in {'columns' if samples_in == 'rows' else 'rows'}"
+            for doubt in doubts({name: facts(samples.data)}, turn):
+                on_doubt(doubt)
         told |= {"data": str(data.resolve()), "samples-in": samples_in}
         if variable:
             told["variable"] = variable
@@ -134,8 +142,6 @@ def run_client(
         )
     for failure in failures:
         raise failure
-    if not stop.is_set():
-        on_event(f"done: its model is in {folder}")
 
 
 def _failures(last: Message, reply: Message) -> Iterator[PerdlError]:

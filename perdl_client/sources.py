@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from common.errors import SettingsError
 from perdl_client.arrow_source import read_arrow
 from perdl_client.csv_source import line_of_row, read_csv
-from perdl_client.file_checks import file_error, reading
+from perdl_client.file_checks import OTHER_FORMATS, file_error, reading, require_no_other_kind
 from perdl_client.hdf5_source import read_hdf5
 from perdl_client.idx_source import read_idx_samples
 from perdl_client.image_source import IMAGE_SUFFIXES, natural_order, read_images
@@ -209,9 +209,14 @@ def _format_of(path: Path) -> str:
     if file_format == "image":
         raise file_error(path, "is a single image; give the folder that holds one image per sample")
     if file_format is None:
-        raise file_error(path, f"has the unknown extension {path.suffix.lower()!r}; known are {KNOWN}")
+        cure = OTHER_FORMATS.get(path.suffix.lower(), "")
+        raise file_error(
+            path, f"has the unknown extension {path.suffix.lower()!r}; {cure}{' - ' * bool(cure)}known are {KNOWN}"
+        )
     if os.path.getsize(path) == 0:
         raise file_error(path, "is empty (0 bytes); copy or export it again")
+    if file_format in ("csv", "npy"):
+        require_no_other_kind(path)
     return file_format
 
 

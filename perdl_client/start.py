@@ -277,6 +277,13 @@ def mean_share(Y: Floats) -> float:
     return float(np.linalg.norm(Y.mean(axis=1))) ** 2 * Y.shape[1] / size if size > 0 else 0.0
 
 
+def largest_feature_share(Y: Floats) -> float:
+    """Return the share of the samples' energy that the largest feature carries, in [0, 1]."""
+    energies = np.einsum("ij,ij->i", Y, Y, dtype=np.float64)
+    total = float(energies.sum())
+    return float(energies.max()) / total if total > 0 else 0.0
+
+
 def rms(Y: Floats) -> float:
     """Return the root mean square of all entries."""
     return float(np.sqrt(np.mean(np.square(Y, dtype=np.float64))))

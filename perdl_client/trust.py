@@ -60,6 +60,18 @@ def load_credentials(folder: Path) -> Credentials:
     return Credentials(folder, root, (private, private.public_key()))
 
 
+def check_address(server: str) -> None:
+    """Raise unless this is ``HOST:PORT``.
+
+    Raises
+    ------
+    SettingsError
+    """
+    host, _, port = server.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536 or "/" in server:
+        raise SettingsError(f"the server's address is {server!r}; write it as HOST:PORT, as in 127.0.0.1:8000")
+
+
 def check_plain_text(server: str, trust_network: bool) -> None:
     """Refuse to send in plain text beyond this machine, unless the user said twice that it is meant.
 
@@ -67,9 +79,10 @@ def check_plain_text(server: str, trust_network: bool) -> None:
     ------
     SettingsError
     """
+    check_address(server)
     host = server.rpartition(":")[0].strip("[]")
     try:
-        inside = host in ("", "localhost") or ipaddress.ip_address(host).is_loopback  # no address at all: told later
+        inside = host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         inside = False
     if not inside and not trust_network:

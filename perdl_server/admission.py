@@ -172,7 +172,10 @@ class Door:
             "n_features": payload.scalar("n_features", int),
             "n_samples": payload.scalar("n_samples", int),
             "n_atoms": payload.scalar("n_atoms", int),
-            **{key: payload.scalar(key, float) for key in ("start_error", "nonzeros", "mean_share")},
+            **{
+                key: payload.scalar(key, float)
+                for key in ("start_error", "nonzeros", "mean_share", "largest_feature_share")
+            },
             "shape": _shape(payload.scalar("shape", str), len(dictionary)),
             "names": one_line(payload.scalar("names", str), 50),
         }
@@ -241,7 +244,7 @@ def misfits(arrivals: Mapping[str, Floats], wanted: int, n_features: int | None 
         if len(D) != d:
             found[name] = (
                 f"{name} has {len(D)} features, {typical} has {d}: all clients' samples must have the same features "
-                "in the same order"
+                "in the same order (and, unless samples are in rows, be read with --samples-in columns)"
             )
         elif D.shape[1] < wanted:
             found[name] = f"{name} has {D.shape[1]} usable atoms, fewer than n_global = {wanted}"

@@ -141,6 +141,7 @@ AGGREGATIONS: dict[str, Aggregation] = {
     "trimmed": Aggregation(trimmed),
     "geometric-median": Aggregation(geometric_median),
 }
+"""By the name that the setting ``aggregation`` takes."""
 
 
 def combiner(name: str, trim: float = 0.3) -> Combine:
@@ -200,6 +201,20 @@ def first_average(
     w = np.stack([usage[index] for usage, index in zip(usages, matching.indices, strict=True)])
     start = "energy" if AGGREGATIONS[name].contribution == "stretched" else name
     return A, _combine(start, trim)(A, w, matching.global_dictionary)
+
+
+def idle_atoms(A: Floats, w: Floats) -> list[int]:
+    """Return the atoms to which no client contributes: without energy, or without second moment, at all of them.
+
+    Contributions that are nothing but atoms do not tell; then none is idle.
+
+    Parameters
+    ----------
+    A : (N, d, r) array
+    w : (N, r) array
+    """
+    carried = w.sum(axis=0) * np.linalg.norm(A, axis=1).max(axis=0)
+    return np.flatnonzero(carried <= 1e-12 * carried.max(initial=0.0)).tolist()
 
 
 def consensus(A: Floats) -> Floats:

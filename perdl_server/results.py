@@ -23,6 +23,7 @@ _log = logging.getLogger("perdl.server")
 Floats = NDArray[np.floating]
 
 STOP = "stop"
+LAST_ROUND = "stop-after-round"
 SERVED = "PERDL_SERVED"
 """Environment variable of a ServerApp that ``perdl server`` watches over: ``new`` or ``resumed``."""
 NEW, RESUMED = "new", "resumed"
@@ -70,13 +71,19 @@ class RunFolder:
                 for name in ("summary.json", "global_dictionary.npz", NEWEST, BEFORE):
                     (path / name).unlink(missing_ok=True)
             if not self._served:  # there, whoever serves clears it, and may have written it since
-                (path / STOP).unlink(missing_ok=True)
+                for name in (STOP, LAST_ROUND):
+                    (path / name).unlink(missing_ok=True)
         except OSError as error:
             raise PerdlError(f"cannot write results to {path}: {error.strerror}; choose another --output") from None
 
     def asked_to_stop(self) -> bool:
         """Whether a file called ``stop`` has appeared: the way to end a run that gets no signals."""
         return (self.path / STOP).exists()
+
+    def last_round(self) -> str:
+        """Why somebody wants the round that is done to be the last (see :func:`end_after_round`); empty if nobody."""
+        path = self.path / LAST_ROUND
+        return (path.read_text(encoding="utf-8").strip() or f"stopped by {LAST_ROUND}") if path.exists() else ""
 
     def add_round(self, row: Mapping[str, Any], clients: list[dict[str, Any]]) -> None:
         """Append one round: a row of its own and one for each client."""
@@ -150,3 +157,8 @@ def stop_run_in(path: Path, seconds: float = 10.0) -> None:
     until = time.monotonic() + seconds
     while not (path / "summary.json").exists() and time.monotonic() < until:
         time.sleep(0.05)
+
+
+def end_after_round(path: Path, why: str) -> None:
+    """Ask the run whose results go to ``path`` to end with the round that it is in; ``why`` becomes its stop reason."""
+    write_text(path / LAST_ROUND, why)

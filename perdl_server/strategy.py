@@ -22,16 +22,17 @@ from common.errors import PerdlError
 from common.logs import about
 from common.protocol import UPDATE, Payload
 from common.settings import Settings
-from perdl_server.aggregation import AGGREGATIONS, combiner, consensus
+from perdl_server.aggregation import AGGREGATIONS, combiner, consensus, idle_atoms
 from perdl_server.checkpoint import Checkpoint
 from perdl_server.checks import METRICS, check_update
+from perdl_server.doubts import Ended, warnings
 from perdl_server.exchange import Exchange
 from perdl_server.federation import LAST_WORD, Federation
 from perdl_server.initial_matching import initial_matching
 from perdl_server.matching import MatchingError
 from perdl_server.results import RunFolder
 from perdl_server.roster import Member, Roster
-from perdl_server.summary import describe, final_metrics, spread, warnings
+from perdl_server.summary import describe, final_metrics, spread
 
 Floats = NDArray[np.floating]
 _log = logging.getLogger("perdl.server")
@@ -62,6 +63,8 @@ class PerMA(Strategy):
         self._combine = combiner(settings.aggregation, settings.trim)
         self._present: Floats = np.empty((0, 0))
         self._consensus: Floats = np.empty(0)
+        self._change: float | None = None
+        self._idle: list[int] = []
         self._rows: list[dict[str, Any]] = []
         self._report: dict[str, Any] = {}
         self._began = time.monotonic()
@@ -184,6 +187,7 @@ class PerMA(Strategy):
         A = np.stack([payload.arrays["contribution"] for _, payload in answers])
         w = np.stack([payload.arrays.get("energies", np.ones(A.shape[2], A.dtype)) for _, payload in answers])
         self._consensus = consensus(A)
+        self._idle = idle_atoms(A, w)
         with np.errstate(over="ignore", invalid="ignore"):
             new = self._combine(A, w, self._present)
         if not np.isfinite(new).all():
@@ -236,7 +240,7 @@ class PerMA(Strategy):
             result.arrays, result.train_metrics_clientapp[t] = self._aggregate(t, answers)
             self._report["rounds"] = t  # from here on D^g is this round's, whatever interrupts
             new = federation.roster.global_dictionary = result.arrays[_ARRAY].numpy()
-            change = float(np.linalg.norm(new - present, axis=0).max(initial=0.0))
+            change = self._change = float(np.linalg.norm(new - present, axis=0).max(initial=0.0))
             row = {
                 "round": t,
                 "change": change,
@@ -256,6 +260,8 @@ class PerMA(Strategy):
             self._checkpoint(federation, t, new, ended)
             if ended:
                 break
+            if wish := self.folder.last_round():  # its checkpoint says nothing of that: the run can be resumed
+                return wish
         return reason
 
     def _checkpoint(self, federation: Federation, t: int, D_g: Floats, ended: str = "") -> None:
@@ -283,7 +289,11 @@ class PerMA(Strategy):
         if D is not None:
             self.folder.save_dictionary(D, self._consensus)
             final["consensus"] = spread(self._consensus.tolist())
-            self._report["warnings"] = warnings(self._report, facts, self.settings)
+            if self._change is not None:
+                final["change"] = self._change
+            self._report["warnings"] = warnings(
+                Ended(self._report, facts, self.settings, D, self._consensus, self._idle)
+            )
         shapes = {member.facts["shape"] for member in federation.members if member.facts.get("shape")}
         if len(shapes) == 1:
             self._report["shape"] = [int(side) for side in shapes.pop().split("x")]

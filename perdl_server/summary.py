@@ -1,4 +1,4 @@
-"""What a run's summary says beside the numbers of its rounds: how it was set up, how it ended, what is doubtful."""
+"""What a run's summary says beside the numbers of its rounds: how it was set up and how it ended."""
 
 from __future__ import annotations
 
@@ -55,52 +55,6 @@ def final_metrics(clients: Mapping[str, Mapping[str, Any]], D: Floats | None, se
         truth = true_global_dictionary(settings.seed, s.n_features, s.n_global)
         final["global_distance"] = dictionary_distance(D, truth)
     return final
-
-
-def warnings(report: Mapping[str, Any], clients: Mapping[str, Mapping[str, Any]], settings: Settings) -> list[str]:
-    """Return, in words for people, what makes a run's result doubtful though nothing failed."""
-    found = []
-    if len(clients) == 1 and report["n_global"] and settings.n_clients > 1:
-        found.append("one client alone took part: nothing is known to be shared")
-    edges = np.asarray(report["path_lengths"][: report["n_global"]]) / max(len(clients) - 1, 1)
-    unrelated = np.asarray(report["unrelated_edges"])
-    far = int(np.count_nonzero(edges > 0.8 * unrelated[: len(edges)])) if len(clients) > 1 else 0
-    if far:
-        found.append(
-            f"{far} of {len(edges)} global atoms were no nearer across clients at the start than unrelated atoms would "
-            f"be (mean distance {edges.max():.2f}, unrelated {unrelated[0]:.2f}): clients came to agree on "
-            "them by averaging; lower n_global if you look for what is shared from the start"
-        )
-    strange = report.get("misfits", [])
-    if strange:
-        robust = settings.matching_method == "star" and settings.aggregation in ("trimmed", "geometric-median")
-        found.append(
-            f"the matched atoms of {', '.join(strange)} were no nearer to the other clients' than unrelated atoms: "
-            f"look at their data, or leave them out{'' if robust else '; aggregation = trimmed bears a minority'}"
-        )
-    if settings.n_global == "auto" and report["n_global"] == 0:
-        lengths = np.asarray(report["path_lengths"]) / max(len(clients) - 1, 1)
-        near = f"{lengths[0]:.2f}" if len(lengths) else "-"
-        found.append(
-            f"n_global = auto found no shared atom (nearest path: mean distance {near}, unrelated atoms "
-            f"{unrelated.max(initial=0):.2f}); look at the scale of the data and the threshold, or set n_global"
-        )
-    dense = [
-        name for name, facts in clients.items() if facts["n_atoms"] > 1 and facts["nonzeros"] > 0.7 * facts["n_atoms"]
-    ]
-    if dense:
-        facts = clients[dense[0]]
-        found.append(
-            f"codes are not sparse ({facts['nonzeros']:.1f} of {facts['n_atoms']} atoms a sample at {dense[0]}"
-            f"{' and others' if len(dense) > 1 else ''}): raise threshold or set threshold_unit = rms"
-        )
-    uncentred = [name for name, facts in clients.items() if facts["mean_share"] > 0.9]
-    if uncentred and not settings.data.center:
-        found.append(
-            f"the mean carries {clients[uncentred[0]]['mean_share']:.1%} of the energy of {uncentred[0]}'s data: the "
-            "first shared atom will be that mean; set data.center = true"
-        )
-    return found
 
 
 def spread(values: list[float]) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import os
@@ -15,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from perdl import commands_page
 from perdl.settings_page import render_page
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,14 +27,56 @@ PAGES = [
     "docs/running.md",
     "docs/experiments.md",
     "docs/security.md",
+    "docs/report.md",
 ]
+
+
+STORIES = ["docs/tutorial.md", *sorted(f"docs/how-to/{path.name}" for path in (ROOT / "docs" / "how-to").glob("*.md"))]
+"""Pages whose blocks, of bash and of Python, go on from one another."""
+
+
+def blocks(page):
+    """Language and text of each fenced block of a page."""
+    return re.findall(r"```(\w+)\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL)
 
 
 def scripts(page):
     """The bash blocks of a page, without those that install (CI runs them)."""
-    text = (ROOT / page).read_text()
-    blocks = re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL)
-    return [block for block in blocks if "python3 -m venv" not in block]
+    return [text for language, text in blocks(page) if language == "bash" and "python3 -m venv" not in text]
+
+
+def make_samples(folder):
+    """Three clients' files, which share two atoms of eight features."""
+    rng = np.random.default_rng(0)
+    folder.mkdir()
+    shared = np.linalg.qr(rng.standard_normal((8, 8))).Q
+    for i in (1, 2, 3):
+        own = shared[:, 2:] @ np.linalg.qr(rng.standard_normal((6, 6))).Q[:, :2]
+        X = rng.standard_normal((4, 300)) * (rng.random((4, 300)) < 0.3)
+        np.savetxt(folder / f"{i}.csv", (np.hstack([shared[:, :2], own]) @ X).T, delimiter=",")
+
+
+def free_ports(n):
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(n)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def run_bash(script, folder, **environment):
+    """Run a block in a folder, where `perdl` is this clone's; it must succeed, and fail nowhere in between."""
+    shim = folder / "bin" / "perdl"
+    shim.parent.mkdir(exist_ok=True)
+    shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m perdl "$@"\n')
+    shim.chmod(0o755)
+    path = [str(shim.parent), str(Path(sys.executable).parent), os.environ["PATH"], "/usr/sbin"]
+    environment = {**os.environ, "PATH": os.pathsep.join(path), "PYTHONPATH": str(ROOT), **environment}
+    command = ["bash", "-euo", "pipefail", "-c", script]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done
 
 
 @pytest.mark.parametrize(
@@ -42,8 +86,7 @@ def test_commands_of_the_docs_run(tmp_path, page, number, request):
     script = scripts(page)[number]
     if "flwr run" in script and importlib.util.find_spec("ray") is None:
         pytest.skip("Ray is not installed (extra: simulation)")
-    sbin = os.pathsep.join([os.environ["PATH"], "/usr/sbin"])
-    if "nginx" in script and shutil.which("nginx", path=sbin) is None:
+    if "nginx" in script and shutil.which("nginx", path=os.pathsep.join([os.environ["PATH"], "/usr/sbin"])) is None:
         pytest.skip("nginx is not installed")
     if "mnist" in script:
         (tmp_path / "mnist").symlink_to(request.getfixturevalue("mnist"))
@@ -51,34 +94,12 @@ def test_commands_of_the_docs_run(tmp_path, page, number, request):
         pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: experiments)")
     if "frames" in script:
         (tmp_path / "frames").symlink_to(request.getfixturevalue("shared_data") / "video-vtest" / "frames")
-    rng = np.random.default_rng(0)
-    (tmp_path / "samples").mkdir()
-    shared = np.linalg.qr(rng.standard_normal((8, 8))).Q
-    for i in (1, 2, 3):
-        own = shared[:, 2:] @ np.linalg.qr(rng.standard_normal((6, 6))).Q[:, :2]
-        X = rng.standard_normal((4, 300)) * (rng.random((4, 300)) < 0.3)
-        np.savetxt(tmp_path / "samples" / f"{i}.csv", (np.hstack([shared[:, :2], own]) @ X).T, delimiter=",")
-    with socket.socket() as s, socket.socket() as flower, socket.socket() as gateway:
-        for one in (s, flower, gateway):
-            one.bind(("127.0.0.1", 0))
-        port, flower_port, gateway_port = (one.getsockname()[1] for one in (s, flower, gateway))
-    (tmp_path / "bin").mkdir()
-    shim = tmp_path / "bin" / "perdl"
-    shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m perdl "$@"\n')
-    shim.chmod(0o755)
-    environment = {
-        **os.environ,
-        "PATH": os.pathsep.join([str(shim.parent), str(Path(sys.executable).parent), sbin]),
-        "PYTHONPATH": str(ROOT),
-        "PERDL_CLONE": str(ROOT),
-        "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(flower_port),
-    }
+    make_samples(tmp_path / "samples")
+    port, flower_port, gateway_port = free_ports(3)
     script = script.replace(":8000", f":{port}").replace(":8443", f":{gateway_port}")
-    command = ["bash", "-euo", "pipefail", "-c", script]
+    told = {"PERDL_CLONE": str(ROOT), "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(flower_port)}
     try:
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert "Traceback" not in done.stderr
+        done = run_bash(script, tmp_path, **told)
         outputs = re.findall(r"runs/[\w-]+", script)
         assert outputs
         for output in outputs:
@@ -88,18 +109,44 @@ def test_commands_of_the_docs_run(tmp_path, page, number, request):
         subprocess.run(["pkill", "-f", f"port {flower_port}"], check=False)
 
 
+@pytest.mark.parametrize("page", STORIES)
+def test_pages_that_tell_a_story_run_from_their_first_block_to_their_last(tmp_path, page, monkeypatch):
+    make_samples(tmp_path / "samples")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    names = {"__name__": "page"}
+    for language, text in blocks(page):
+        if language == "bash" and "python3 -m venv" not in text:
+            run_bash(text.replace(":8000", f":{free_ports(1)[0]}"), tmp_path)
+        elif language == "python":
+            exec(compile(text, page, "exec"), names)
+
+
+def test_no_page_has_blocks_that_nothing_runs():
+    read = {*PAGES, *STORIES, "docs/python.md"}  # the last in perdl/test_estimator.py
+    for path in (ROOT / "docs").rglob("*.md"):
+        page = path.relative_to(ROOT).as_posix()
+        languages = {language for language, _ in blocks(page)}
+        assert page in read or not languages & {"bash", "python"}, page
+        assert languages <= {"bash", "python", "text", "toml", "yaml", "json"}, f"{page}: {languages}"
+
+
 def test_the_page_of_settings_is_the_schema():
     assert (ROOT / "docs" / "settings.md").read_text() == render_page()
 
 
+def test_the_page_of_commands_is_the_command_line():
+    assert (ROOT / "docs" / "commands.md").read_text() == commands_page.render_page()
+
+
 def test_no_table_waits_for_its_figures():
-    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), ROOT / "benchmarks" / "README.md"]:
-        assert not re.search(r"\| (?!MNIST|OMP|SVD)[A-Z]{4,} \|", page.read_text()), page
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), ROOT / "benchmarks" / "README.md"]:
+        assert not re.search(r"\| (?!MNIST|OMP|SVD|JSON)[A-Z]{4,} \|", page.read_text()), page
 
 
 def test_links_between_pages_lead_somewhere():
-    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
-        for target in re.findall(r"\]\(([^)#]+?)(?:#[\w-]+)?\)", page.read_text()):
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        for target in re.findall(r"\]\(([^)#\s]+?)(?:#[\w-]+)?\)", page.read_text()):
             if not target.startswith("http"):
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
 

@@ -1,10 +1,11 @@
-"""The commands that look at what is there: ``perdl check``, ``settings``."""
+"""The commands that look at what is there: ``perdl check``, ``report``, ``settings``."""
 
 from __future__ import annotations
 
 import difflib
 import json
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -121,3 +122,18 @@ def show_settings(word: Annotated[str, typer.Argument(help="show only settings t
     for row in found:
         table.add_row(*map(escape, row))
     print_table(out, table)
+
+
+@command
+def report(
+    folder: Annotated[Path, typer.Argument(help="of a simulation, a server or one client")],
+    output: Annotated[Path | None, typer.Option(help="file to write; default FOLDER/report.html")] = None,
+) -> None:
+    """Write one page of HTML about a run or a client's model, with all figures inside."""
+    from common.files import write_text
+    from perdl.report import render_report
+
+    page = render_report(folder)
+    path = folder / "report.html" if output is None else output
+    write_text(path, page)
+    print_line(out, f"report: {path}")

@@ -6,14 +6,17 @@ import math
 import os
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, cast
 
 import typer
 
 from common.errors import SettingsError
-from perdl.command import command, out, prepare, results_go_to
-from perdl.console import print_experiment, print_line, print_summary
+from common.settings import Settings
+from perdl.command import command, err, out, prepare, results_go_to
+from perdl.console import print_experiment, print_line
 
 ConfigArgument = Annotated[
     str, typer.Argument(help="a TOML file, or a preset, such as synthetic, mnist-best, surveillance")
@@ -27,6 +30,13 @@ LogOption = Annotated[
     Path | None,
     typer.Option(help="file to which the log is added as JSON lines; a server's is OUTPUT/log.jsonl"),
 ]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="only errors, and in the end where the results are")]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="JSON lines on standard output: one a round, the summary last")
+]
+SinkOption = Annotated[
+    list[str], typer.Option(help="tensorboard, mlflow, or MODULE:CLASS of a perdl.Callback; may be repeated")
+]
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="show Flower's and perdl's own log")]
 
 
@@ -38,19 +48,25 @@ def simulate(
     seed: SeedOption = None,
     overwrite: OverwriteOption = False,
     engine: Annotated[str, typer.Option(help="in-process, or ray: Flower's simulation runtime")] = "in-process",
+    sink: SinkOption = [],  # noqa: B006
+    quiet: QuietOption = False,
+    json_lines: JsonOption = False,
     log: LogOption = None,
     verbose: VerboseOption = False,
 ) -> None:
     """Simulate all clients on this machine."""
     from perdl import run
-    from perdl.progress import progress
+    from perdl.plots import draw_figures
+    from perdl.view import View
 
     if engine not in ("in-process", "ray"):
         raise SettingsError(f"--engine {engine}: must be in-process or ray")
+    view = View(quiet=quiet, json_lines=json_lines, sinks=sink)
     settings = run.count_clients(prepare(config, override, output, seed, overwrite))
-    with progress(Path(settings.output), settings.rounds, out):
+    with view.watching(settings):
         summary = run.simulate(settings, cast(run.Engine, engine))
-    print_summary(out, summary, Path(settings.output))
+        draw_figures(Path(settings.output), ["png"])
+    view.end(summary, Path(settings.output))
 
 
 @command
@@ -66,28 +82,45 @@ def server(
     output: OutputOption = None,
     seed: SeedOption = None,
     overwrite: OverwriteOption = False,
+    dashboard: Annotated[bool, typer.Option("--dashboard", help="show the run on a page on this machine")] = False,
+    dashboard_port: Annotated[int, typer.Option(min=0, max=65535, help="of that page; default a free one")] = 0,
+    sink: SinkOption = [],  # noqa: B006
+    quiet: QuietOption = False,
+    json_lines: JsonOption = False,
     log: LogOption = None,
     verbose: VerboseOption = False,
 ) -> None:
     """Wait for real clients, run one federation with them, write its results, end."""
-    from perdl.progress import progress
+    from perdl.plots import draw_figures
     from perdl.run import resumed_settings, serve, server_log
+    from perdl.view import View
     from perdl_server.checkpoint import load_checkpoint
 
     _check_trust(certs, insecure, "DIR made by `perdl certs DIR`")
+    view, done = View(quiet=quiet, json_lines=json_lines, sinks=sink), 0
     if resume is None:
         settings = prepare(config, override, output, seed, overwrite)
     else:
         settings = resumed_settings(resume, override)
         results_go_to(resume)
-        _line(f"going on after round {load_checkpoint(resume).round}")
+        done = load_checkpoint(resume).round
+        view.line(f"going on after round {done}")
+
+    for key, option in (("samples_in", "--samples-in"), ("variable", "--variable")):
+        if (value := getattr(settings.data, key)) not in (None, "rows"):
+            view.line(f"note: data.{key} = {value} is for simulations: start each client with {option} {value}")
 
     def ready() -> None:
-        _line(f"server on {address}, waiting for {settings.n_clients} clients")
+        view.line(f"server on {address}, waiting for {settings.n_clients} clients")
 
-    with progress(Path(settings.output), settings.rounds, out, server_log(Path(settings.output))):
-        summary = serve(settings, address, ready, certs=certs, on_event=_line, resume=resume is not None)
-    print_summary(out, summary, Path(settings.output))
+    folder = Path(settings.output)
+    with (
+        _dashboard(settings, dashboard or dashboard_port > 0, dashboard_port),
+        view.watching(settings, after=done, log=server_log(folder)),
+    ):
+        summary = serve(settings, address, ready, certs=certs, on_event=view.line, resume=resume is not None)
+        draw_figures(folder, ["png"])
+    view.end(summary, folder)
 
 
 @command
@@ -109,6 +142,9 @@ def client(
     override: OverrideOption = [],  # noqa: B006
     wait: Annotated[float, typer.Option(min=0, max=1e9, help="seconds to wait for a server that is not there")] = 300.0,
     stock: Annotated[bool, typer.Option(help="run Flower's own flower-supernode instead")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="only errors, and in the end where the model is")
+    ] = False,
     log: LogOption = None,
     verbose: VerboseOption = False,
 ) -> None:
@@ -126,15 +162,26 @@ def client(
     for key in ("NO_PROXY", "no_proxy"):
         os.environ[key] = ",".join(filter(None, [os.environ.get(key), "127.0.0.1,localhost,::1"]))
     os.umask(0o077)  # states, model and log are this user's alone
-    told = node_config(name, data, samples_in, variable, folder, min_samples, override)
+
+    def say(text: str) -> None:
+        _line(f"{name}: {text}")
+
+    def on_event(text: str) -> None:
+        if not quiet:
+            say(text)
+
+    told = node_config(
+        name, data, samples_in, variable, folder, min_samples, override, lambda doubt: on_event(f"note: {doubt}")
+    )
     if stock:
         raise typer.Exit(run_stock(server, told, credentials))
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    run_client(server, told, stop=stop, max_wait=wait, on_event=lambda text: _say(name, text), credentials=credentials)
+    run_client(server, told, stop=stop, max_wait=wait, on_event=on_event, credentials=credentials)
     if stop.is_set():
         raise KeyboardInterrupt
+    say(f"done: its model is in {told['folder']}")
 
 
 @command
@@ -168,14 +215,24 @@ def experiment(
     print_experiment(out, results, Path(settings.output))
 
 
+@contextmanager
+def _dashboard(settings: Settings, wanted: bool, port: int) -> Iterator[None]:
+    """Show a server's run on a page, and say where, if that is wanted."""
+    if not wanted:
+        yield
+        return
+    from perdl.dashboard import dashboard
+    from perdl.run import server_log
+
+    with dashboard(settings, server_log(Path(settings.output)), port) as url:
+        print_line(err, f"dashboard: {url}")  # there in every mode, and no result
+        yield
+
+
 def _check_trust(certs: Path | None, insecure: bool, folder: str) -> None:
     if insecure == (certs is not None):
         given = "both --certs and --insecure are given" if insecure else "neither --certs nor --insecure is given"
         raise SettingsError(f"{given}; use --certs {folder}, or --insecure for plain text on this machine alone")
-
-
-def _say(name: str, text: str) -> None:
-    _line(f"{name}: {text}")
 
 
 def _line(text: str) -> None:

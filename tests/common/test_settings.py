@@ -279,7 +279,7 @@ def test_empty_text_in_a_flat_configuration_stands_for_not_set():
 def test_a_client_may_override_learning_settings_alone():
     assert learning_overrides(["threshold=0.3", "learner = gradient"]) == {"threshold": 0.3, "learner": "gradient"}
     for override, text in (
-        ("n_global=3", "n_global = 3: unknown setting; known are "),
+        ("n_global=3", "n_global = 3: is a setting of the whole run; those of one client are "),
         ("threshold=-1", "threshold = -1: must be a number, at least 0"),
         ("threshold", '"threshold" is not an override: write key=value'),
     ):
@@ -304,7 +304,7 @@ def test_a_client_takes_its_own_word_over_its_table_over_the_run():
     [
         ({"threshold": float("nan")}, "clients.a: threshold = nan: must be a number, at least 0"),
         ({"learner": "sgd"}, "clients.a: learner = 'sgd': must be 'orthogonal', 'gradient' or 'projected'"),
-        ({"seed": 3}, "clients.a: seed = 3: unknown setting; "),
+        ({"seed": 3}, "clients.a: seed = 3: is a setting of the whole run; "),
         ({"coder": "omp", "n_atoms": 3}, "clients.a: n_nonzero = 5: must be at most n_atoms = 3"),
     ],
 )

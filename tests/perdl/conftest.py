@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -120,3 +121,27 @@ def processes(tmp_path):
     started = Processes(tmp_path)
     yield started
     started.end()
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """A browser without a window."""
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (extra: test)")
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if found is None:
+        pytest.skip("no chromium on PATH")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(chromium):
+    """A page of 360 pixels; what its console said is in ``page.said``."""
+    opened = chromium.new_page(viewport={"width": 360, "height": 800})
+    opened.said = []
+    opened.on("console", lambda message: opened.said.append(message.text))
+    opened.on("pageerror", lambda error: opened.said.append(str(error)))
+    yield opened
+    opened.close()

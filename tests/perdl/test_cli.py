@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -36,7 +37,9 @@ def test_simulate_runs_the_default_and_says_where_the_results_are(tmp_path):
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["settings"]["seed"] == 3
     assert summary["settings"]["rounds"] == 20
-    assert {p.name for p in (folder / "figures").iterdir()} == {"convergence.png", "path_lengths.png"}
+    drawn = ("convergence", "path_lengths", "variance", "atoms", "own_atoms", "usage", "participation")
+    assert {p.name for p in (folder / "figures").iterdir()} == {f"{name}.png" for name in drawn}
+    assert re.search(r"consensus of the least agreed atom 1\.000, last change \d\.\de-\d+", done.stdout)
     assert all(p.read_bytes().startswith(b"\x89PNG") for p in (folder / "figures").iterdir())
 
 
@@ -44,29 +47,10 @@ def test_simulate_runs_the_default_and_says_where_the_results_are(tmp_path):
     ("arguments", "code", "line"),
     [
         (["simulate", "nowhere.toml"], 2, "there is no configuration nowhere.toml; presets are files, mnist, "),
-        (["simulate", "-c", "n_globl=3"], 2, "n_globl = 3: unknown setting; did you mean n_global?"),
-        (["simulate", "-c", "n_global=7"], 2, "n_global = 7: must be at most n_atoms = 6"),
-        (["simulate", "-c", "rounds=many"], 2, "rounds = 'many': must be a whole number, at least 0"),
-        (["simulate", "-c", "rounds"], 2, '"rounds" is not an override: write key=value'),
-        (["simulate", "--engine", "spark"], 2, "--engine spark: must be in-process or ray"),
         (["simulate", "--output", "/proc/no"], 1, "cannot write results to /proc/no"),
-        (["simulate", "-c", "data.source=files"], 3, "data.path is not set"),
-        (
-            ["simulate", "-c", "data.source=files", "-c", "data.path=none/*"],
-            3,
-            "'none/*': no file matches in",
-        ),
         (["client", "--insecure", "--name", "a", "--data", "none.npy"], 3, "none.npy"),
-        (["client", "--insecure", "--name", "", "--data", "none.npy"], 2, "'' cannot be a client's name"),
-        (["client", "--insecure", "--name", "a", "-c", "n_global=2"], 2, "n_global = 2: unknown setting"),
         (["client", "--insecure", "--name", "a", "--server", "127.0.0.1:9", "--wait", "0.1"], 4, "127.0.0.1:9"),
-        (["server", "--insecure", "--address", "0.0.0.0:8123"], 2, "loopback"),
-        (["client", "--insecure", "--name", "../x"], 2, "cannot be a client's name"),
-        (["client", "--insecure", "--name", "a", "--folder", "/proc/no"], 3, "cannot write to /proc/no"),
-        (["client", "--insecure", "--name", "a", "--server", "nowhere"], 2, "HOST:PORT"),
-        (["simulate", "-c", "data.path=x/*.csv"], 2, "needs data.source"),
-        (["simulate", "-c", "clients.ada.n_atoms=4"], 2, "a simulation has client-1 to client-10"),
-        (["simulate", "synthetic.txt"], 2, "there is no configuration synthetic.txt"),
+        (["client", "--insecure", "--name", "", "--data", "none.npy"], 2, "'' cannot be a client's name"),
         (["client", "--insecure", "--name", "a", "--wait", "nan"], 2, "--wait nan: must be a number of seconds"),
         (["settings", "treshold"], 2, "no setting mentions 'treshold'; did you mean threshold or"),
         (["settings", "xyzzy"], 2, "no setting mentions 'xyzzy'; perdl settings lists them all"),
@@ -74,6 +58,7 @@ def test_simulate_runs_the_default_and_says_where_the_results_are(tmp_path):
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_mistakes_end_in_one_line_and_a_code(tmp_path, arguments, code, line):
+    """One of each kind, in a process of its own; all others are in tests/mistakes."""
     done = perdl(*arguments, cwd=tmp_path)
     assert done.returncode == code, done.stderr
     assert line in done.stderr

@@ -331,8 +331,8 @@ def test_scikit_learn_knows_it(model):
         ([np.empty((0, 8))], "client-1: no data"),
         ([np.where(np.arange(8) == 3, np.nan, DATA["ada"])], "120 NaN .* row 0, column 3"),
         ([np.array([["a", "b"]])], "not all values are real numbers"),
-        ([np.ones((3, 2)) * 1j], "not all values are real numbers"),
-        ([[[1.0, 2.0], [1.0]]], "not all values are real numbers"),
+        ([np.ones((3, 2)) * 1j], "complex numbers; give X.real"),
+        ([[[1.0, 2.0], [1.0]]], "rows are of unequal length"),
     ],
 )
 def test_bad_data_are_told_in_a_line(datasets, words):

@@ -86,7 +86,7 @@ def test_messages_carry_what_the_protocol_allows_and_nothing_private(tmp_path, a
     assert kinds.count(UPDATE) == 2 * n_clients * 5
     weights = {"energies"} if aggregation == "energy" else set()
     start = {"client", "protocol", "step", "returning", "n_features", "n_samples", "n_atoms"}
-    start |= {"start_error", "nonzeros", "mean_share", "shape", "names"}
+    start |= {"start_error", "nonzeros", "mean_share", "largest_feature_share", "shape", "names"}
     update = {"client", "protocol", "round", "error_before_update", "nonzeros", "reassigned"}
     allowed = {
         (INITIALISE, False): ({"settings", "run", "protocol"}, set(), 0),

@@ -27,6 +27,7 @@ SCALARS = {
     "start_error": 0.1,
     "nonzeros": 1.0,
     "mean_share": 0.0,
+    "largest_feature_share": 0.2,
     "shape": "6",
     "names": "",
 }

@@ -1,0 +1,224 @@
+"""Figures show the numbers of the run, whatever they are made from, and words say the same."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+
+import perdl
+from common.errors import PerdlError
+from perdl import plots
+from perdl.drawing import HATCH, OWN, REST, SHARED, to_svg
+from perdl.readings import Reading, read
+
+RUN = ("convergence", "path_lengths", "variance", "atoms", "usage", "participation")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A simulation that finds by itself that three of six atoms are shared."""
+    chosen = {"n_global": "auto", "n_clients": 4, "synthetic.noise": 0.02}
+    return perdl.simulate("synthetic", chosen, output=tmp_path_factory.mktemp("runs") / "run", overwrite=True)
+
+
+@pytest.fixture(scope="module")
+def model():
+    rng = np.random.default_rng(0)
+    D = np.linalg.qr(rng.standard_normal((5, 5))).Q
+    data = {name: (D @ (rng.standard_normal((5, 200)) * (rng.random((5, 200)) < 0.3))).T for name in ("ada", "bob")}
+    return perdl.PerDL(n_global=2, rounds=4).fit(data)
+
+
+def made_up(**changes):
+    """A reading of two clients and one shared atom, as far as a test does not say otherwise."""
+    reading = Reading("made up", {"clients": {"a": {}, "b": {}}, "n_global": 1}, [], [], np.eye(4)[:, :1], np.ones(1))
+    return dataclasses.replace(reading, shape=(4,), **changes)
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_a_figure_is_the_same_from_a_folder_and_a_result_and_is_said_in_words(run, name):
+    from_folder, from_result = getattr(plots, name)(str(run.folder)), getattr(plots, name)(run)
+    assert isinstance(from_folder, Figure)
+    assert name != "variance" or to_svg(from_folder) == to_svg(from_result)
+    assert plots.describe(name, run) == plots.describe(name, run.folder)
+    assert re.search(r"\d", plots.describe(name, run))
+
+
+@pytest.mark.parametrize("name", ["convergence", "path_lengths", "variance", "atoms"])
+def test_a_fitted_model_can_be_drawn_and_shows_in_a_notebook(model, name):
+    figure = getattr(plots, name)(model)
+    assert figure._repr_png_().startswith(b"\x89PNG")
+    assert plots.describe(name, model)
+
+
+def test_convergence_has_the_rows_of_each_round(run):
+    top, middle, bottom = plots.convergence(run).axes
+    t = [row["round"] for row in run.history]
+    for axes, line, values in (
+        (top, 0, [row["error_before_update"]["median"] for row in run.history]),
+        (middle, 0, [row["change"] for row in run.history]),
+        (bottom, 0, [row["consensus"]["min"] for row in run.history]),
+    ):
+        np.testing.assert_array_equal(axes.lines[line].get_data(), [t, values])
+    corners = top.collections[0].get_paths()[0].vertices[:, 1]
+    assert corners.min() == min(row["error_before_update"]["min"] for row in run.history)
+    words = plots.describe("convergence", run)
+    assert f"{len(t)} rounds." in words
+    assert f"{run.history[-1]['change']:.2g}" in words
+
+
+def test_path_lengths_are_means_over_edges_with_the_jump_and_what_chance_gives(run):
+    (axes,) = plots.path_lengths(run).axes
+    lines = {line.get_label(): line.get_ydata() for line in axes.lines}
+    edges = np.array(run.summary["path_lengths"]) / 3  # of four clients
+    assert run.summary["n_global"] == 3
+    np.testing.assert_allclose(lines["shared"], edges[:3])
+    np.testing.assert_allclose(lines["not shared"], edges[3:])
+    np.testing.assert_allclose(lines["unrelated atoms"], run.summary["unrelated_edges"][: len(edges)])
+    assert [3.5, 3.5] in [list(line.get_xdata()) for line in axes.lines]
+    assert f"not shared: {edges[3]:.2g}" in plots.describe("path_lengths", run)
+
+
+def test_variance_adds_up_and_is_what_clients_told(run):
+    (axes,) = plots.variance(run).axes
+    widths = np.array([[bar.get_width() for bar in bars] for bars in axes.containers])
+    facts = run.summary["clients"].values()
+    np.testing.assert_allclose(widths[0], [f["final_shared"] for f in facts])
+    np.testing.assert_allclose(widths[1], [f["final_own"] for f in facts])
+    np.testing.assert_allclose(widths.sum(axis=0), 1)
+    np.testing.assert_allclose(widths[2], [f["final_error"] ** 2 for f in facts])
+    assert [text.get_text() for text in axes.get_yticklabels()] == list(run.summary["clients"])
+
+
+def test_usage_is_that_of_the_clients_models(run):
+    axes = plots.usage(run).axes[0]
+    shown = axes.images[0].get_array() ** 3
+    for column, name in enumerate(run.summary["clients"]):
+        with np.load(run.folder / "clients" / name / "dictionary.npz") as file:
+            np.testing.assert_allclose(shown[:, column], file["usage"])
+
+
+def test_an_atom_without_any_use_gets_a_cross_and_a_word():
+    reading = made_up(usage={"a": np.array([0, 0.5, 0.2]), "b": np.array([0, 0.9])})
+    (cross,) = plots.usage(reading).axes[0].lines[:1]
+    np.testing.assert_array_equal(cross.get_data(), [[0, 1], [0, 0]])
+    assert "No client uses shared atom 1." in plots.describe("usage", reading)
+
+
+def test_participation_has_a_gap_where_a_client_was_away():
+    rows = [{"round": t, "client": name} for t in range(1, 8) for name in "ab" if not (name == "b" and t in (3, 4, 7))]
+    reading = made_up(metrics=rows)
+    spans = [path.vertices[:, 0].tolist() for lines in plots.participation(reading).axes[0].collections
+             for path in lines.get_paths()]  # fmt: skip
+    assert spans == [[0.6, 7.4], [0.6, 2.4], [4.6, 6.4]]
+    assert "b missed 3" in plots.describe("participation", reading)
+
+
+def test_atoms_are_bars_with_names_where_features_are_few(run):
+    D = np.array([[0.0, -0.8, 0.6, 0.0], [1, 0, 0, 0]]).T
+    (axes,) = plots.atoms(made_up(global_dictionary=D, names=("age", "a$b$", "x" * 40, "<b>"))).axes
+    bars = np.array([[bar.get_width() for bar in container] for container in axes.containers])
+    assert (bars[0] / bars[0].max()).round(6).tolist() == [0, 1, -0.75, 0], "the larger part is positive"
+    names = [text.get_text() for text in axes.get_yticklabels()]
+    assert names == ["age", r"a\$b\$", "x" * 17 + "…", "<b>"]
+    svg = to_svg(plots.atoms(made_up(global_dictionary=D, names=("age", "a$b$", "x", "<b>"))))
+    assert ">a$b$<" in svg.replace("\\", "")
+    assert "<b>" not in svg
+
+
+@pytest.mark.parametrize(("shape", "most"), [((4, 6), 100), ((4, 2, 3), 100), ((30,), 30), ((3,), 8)])
+def test_many_atoms_are_cut_to_what_fits_and_it_is_said(shape, most):
+    rng = np.random.default_rng(0)
+    reading = made_up(global_dictionary=rng.standard_normal((int(np.prod(shape)), 400)))
+    reading = dataclasses.replace(reading, shape=shape)
+    assert f"The first {most} of 400 are shown." in plots.describe("atoms", reading)
+    figure = plots.atoms(reading)
+    assert figure.get_figheight() <= 10
+    if len(shape) > 1:
+        (axes,) = figure.axes
+        page = axes.images[0].get_array()
+        atom = reading.global_dictionary[:, 11].reshape(*shape)  # the second of the second row
+        atom = atom * np.sign((atom * np.abs(atom)).sum()) / (2 * np.abs(atom).max()) + 0.5
+        found = page[shape[0] + 1 : 2 * shape[0] + 1, shape[1] + 1 : 2 * shape[1] + 1]
+        np.testing.assert_allclose(found, atom if len(shape) == 3 else np.repeat(atom[..., None], 3, axis=2))
+
+
+def test_windows_of_a_series_are_curves_a_channel_each():
+    atom = np.arange(12.0)[:, None] / 12
+    reading = dataclasses.replace(made_up(global_dictionary=atom), shape=(6, 2), is_series=True)
+    _, *channels = plots.atoms(reading).axes[0].lines
+    assert len(channels) == 2
+    assert channels[0].get_linestyle() != channels[1].get_linestyle()
+    rise = -(channels[1].get_ydata() - channels[0].get_ydata())
+    np.testing.assert_allclose(rise, rise[0])
+
+
+def test_a_hundred_clients_stay_legible():
+    clients = {f"client-{i}": {"final_shared": 0.5, "final_own": 0.4} for i in range(100)}
+    reading = made_up(usage={name: np.array([0.5, 0.4]) for name in clients})
+    reading = dataclasses.replace(reading, summary={"clients": clients, "n_global": 1})
+    reading = dataclasses.replace(reading, metrics=[{"round": 1, "client": name} for name in clients])
+    for name in ("variance", "usage", "participation"):
+        assert "The first 40 of 100 are shown." in plots.describe(name, reading)
+        assert getattr(plots, name)(reading).get_figheight() < 10
+
+
+def test_colours_differ_in_grey_and_by_hatch():
+    grey = [float(np.dot(to_rgb(colour), [0.299, 0.587, 0.114])) for colour in (SHARED, OWN, REST)]
+    assert np.diff(grey).min() > 0.2
+    assert len(set(HATCH.values())) == 3
+
+
+def test_the_same_run_gives_the_same_bytes(run):
+    first = {path: path.read_bytes() for path in plots.draw_figures(run.folder)}
+    assert {path.stem for path in first} == {*RUN, "own_atoms"}
+    assert {path.suffix for path in first} == {".png", ".svg"}
+    assert {path: path.read_bytes() for path in plots.draw_figures(run.folder)} == first
+    for path, data in first.items():
+        assert data.startswith(b"\x89PNG" if path.suffix == ".png" else b"<?xml")
+
+
+def test_what_cannot_be_drawn_says_why(run, model, tmp_path):
+    with pytest.raises(PerdlError, match="it was not noted who answered"):
+        plots.participation(model)
+    with pytest.raises(PerdlError, match="there is no client eve; there are client-1"):
+        plots.atoms(run, "eve")
+    with pytest.raises(PerdlError, match="no round was done"):
+        plots.convergence(made_up())
+    with pytest.raises(PerdlError, match=r"there is no figure 'x'; there are convergence"):
+        plots.describe("x", run)
+    with pytest.raises(PerdlError, match=r"holds no summary.json"):
+        plots.atoms(tmp_path)
+    with pytest.raises(PerdlError, match="a list cannot be drawn"):
+        plots.atoms([1])
+    assert [path.stem for path in plots.draw_figures(run.folder / "clients" / "client-1", ["png"])] == [
+        "atoms",
+        "own_atoms",
+        "usage",
+    ]
+
+
+def test_a_name_that_no_font_has_is_drawn_without_a_word():
+    reading = made_up(metrics=[{"round": 1, "client": "猫 $\\frac{1"}])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert "猫" in to_svg(plots.participation(reading))
+
+
+def test_importing_plots_imports_no_matplotlib():
+    slow = "{'matplotlib', 'jinja2', 'starlette', 'uvicorn'}"
+    code = f"import sys, perdl.plots, perdl.report, perdl.dashboard, perdl.cli; print({slow} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
+def test_reading_a_reading_changes_nothing(run):
+    reading = read(run.folder)
+    assert read(reading) is reading

@@ -1,0 +1,126 @@
+"""What is shown while a run goes on: how long it may still take, and to whom which lines go."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+import perdl
+from common.settings import Settings
+from perdl.cli import app
+from perdl.progress import ProgressBar, human_time, seconds_left
+
+QUICK = ["-c", "n_clients=2", "-c", "rounds=4", "-c", "tolerance=0", "-c", "n_restarts=2"]
+
+
+def rows(changes, seconds=2.0):
+    return [{"round": t, "change": change, "seconds": seconds * t} for t, change in enumerate(changes, start=1)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "tolerance", "left"),
+    [
+        ([1e-1, 1e-2], 1e-8, None),  # too early to say anything
+        ([1e-1, 1e-2, 1e-3], 1e-8, 5 * 2.0),
+        ([1e-1, 1e-2, 1e-3, 1e-4], 1e-8, 4 * 2.0),
+        ([0.5, 0.5, 0.5], 1e-8, 97 * 2.0),  # it does not shrink
+        ([0.1, 0.2, 0.3], 1e-8, 97 * 2.0),
+        ([1e-1, 1e-2, 1e-3], 0.0, 97 * 2.0),  # no tolerance
+        ([1e-1, 1e-2, 1e-9], 1e-8, 0.0),
+        ([0.0, 0.0, 0.0], 1e-8, 97 * 2.0),  # no shared atom that could move
+        ([0.999, 0.998, 0.997], 1e-8, 97 * 2.0),  # the rounds are over before
+    ],
+)
+def test_what_is_left_is_the_tolerance_or_the_rounds(changes, tolerance, left):
+    told = seconds_left(rows(changes), 100, tolerance)
+    assert told == (left if left is None else pytest.approx(left))
+
+
+@pytest.mark.parametrize("more", [{}, {"learner": "gradient", "warmup_steps": 100}, {"synthetic.noise": 0.05}])
+def test_the_estimate_of_a_real_run_is_near_what_it_then_took(tmp_path, more):
+    run = perdl.simulate("synthetic", {"n_clients": 3, "rounds": 200, **more}, output=tmp_path / "run")
+    changes = [row["change"] for row in run.history]
+    assert len(changes) >= 10
+    assert run.summary["stop_reason"] == "tolerance"
+    known = rows(changes, seconds=1.0)
+    for t in range(3, len(known)):
+        told, took = seconds_left(known[max(0, t - 6) : t], 200, 1e-12), len(known) - t
+        assert abs(told - took) <= max(3, 0.5 * took), (t, told, took)
+
+
+def test_times_are_said_no_more_exactly_than_they_are_known():
+    said = {0.2: "1 s", 7.4: "7 s", 41: "40 s", 97: "100 s", 130: "2 min", 1500: "25 min", 9000: "2 h", 1e5: "30 h"}
+    assert {seconds: human_time(seconds) for seconds in said} == said
+
+
+def test_lines_in_a_pipe_come_now_and_then_and_say_what_is_left(monkeypatch):
+    clock, text = [0.0], io.StringIO()
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    bar = ProgressBar(Console(file=text))
+    bar.on_start(Settings(rounds=50, tolerance=0.0))
+    facts = {"error_before_update": {"min": 1.0, "median": 1.0, "max": 1.0}, "clients": 3, "bytes": 1200}
+    for row in rows([0.5] * 12):
+        clock[0] = 2 * row["round"]
+        bar.on_round({**row, **facts})
+    bar.on_end({})
+    lines = text.getvalue().splitlines()
+    assert [line.partition(":")[0] for line in lines] == [
+        "round 1 of 50",
+        "round 6 of 50, about 90 s left",
+        "round 11 of 50, about 80 s left",
+    ]
+    assert text.getvalue().replace("\n", "").isprintable()
+
+
+def run(*arguments):
+    done = CliRunner().invoke(app, ["simulate", *arguments])
+    assert done.exit_code == 0, done.output
+    return done
+
+
+def test_json_lines_are_the_rounds_and_the_summary_and_nothing_else(tmp_path):
+    done = run(*QUICK, "--json", "--output", str(tmp_path / "a"), "-c", "threshold=1e-9")  # of which there are notes
+    *told, last = map(json.loads, done.stdout.splitlines())
+    assert told == [json.loads(line) for line in (tmp_path / "a" / "rounds.jsonl").read_text().splitlines()]
+    assert len(told) == 4
+    folder = last.pop("folder")
+    assert folder == str(tmp_path / "a")
+    assert last == json.loads((tmp_path / "a" / "summary.json").read_text())
+    assert last["warnings"]
+    assert done.stderr == ""
+
+
+def test_quiet_says_where_the_results_are(tmp_path):
+    done = run(*QUICK, "--quiet", "--output", str(tmp_path / "a"))
+    assert (done.stdout, done.stderr) == (f"results: {tmp_path / 'a'}\n", "")
+
+
+@pytest.mark.parametrize("mode", ["--quiet", "--json"])
+def test_errors_stay_plain_lines_on_standard_error(tmp_path, mode):
+    done = CliRunner().invoke(app, ["simulate", mode, "--output", str(tmp_path / "a"), "-c", "n_globl=1"])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == "perdl: n_globl = 1: unknown setting; did you mean n_global?\n"
+
+
+def test_a_server_in_json_ended_by_a_sink_of_ones_own(processes):
+    """Of a served run, too, every round is told, and a callback ends it well."""
+    (processes.folder / "halt.py").write_text(
+        "import perdl\nclass Halt(perdl.Callback):\n    def on_round(self, row):\n        return row['round'] >= 2\n"
+    )
+    options = ["-c", "n_clients=2", "-c", "rounds=100000", "-c", "tolerance=0", "-c", "n_restarts=2"]
+    processes.server(*options, "--json", "--quiet", "--sink", "halt:Halt")
+    for i in (1, 2):
+        processes.client(f"client-{i}", "--quiet")
+    assert processes.wait("server", 120) == 0, processes.log("server")
+    *told, last = map(json.loads, processes.log("server").splitlines())
+    assert [row["round"] for row in told] == list(range(1, last["rounds"] + 1))
+    assert last["stop_reason"] == "stopped by Halt"
+    for i in (1, 2):
+        assert processes.wait(f"client-{i}", 30) == 0
+        folder = processes.folder / "perdl-clients" / f"client-{i}"
+        assert processes.log(f"client-{i}") == f"client-{i}: done: its model is in {folder}\n"
+        assert (folder / "dictionary.npz").exists()

@@ -1,0 +1,230 @@
+"""One page about a run, whatever became of it: whole, self-contained, and nothing in it but text is a run's own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from common.errors import FederationError
+from common.settings import load_settings
+from perdl import PerDL
+from perdl.cli import app
+from perdl.in_process import run_in_process
+from perdl.report import render_report
+from perdl_client.app import app as client_app
+from perdl_server.app import app as server_app
+
+VOID = {"meta", "img", "br", "link", "hr", "input"}
+
+
+class Page(HTMLParser):
+    """A page taken apart; complains of tags that do not match."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tags, self.text = [], [], []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open[-1:] != ["style"]:
+            self.text.append(data)
+
+    @property
+    def said(self):
+        return " ".join(" ".join(self.text).split())
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def check(text):
+    """Hold a page to what every report must be; return it taken apart."""
+    page = Page(text)
+    assert page.all("html")[0]["lang"] == "en"
+    assert any(meta.get("name") == "viewport" for meta in page.all("meta"))
+    assert not page.all("script")
+    assert not page.all("link")
+    assert not [a for _, attributes in page.tags for a in attributes if a.startswith("on")]
+    for tag, attributes in page.tags:
+        for name in ("src", "href", "xlink:href"):
+            if value := attributes.get(name):
+                assert value.startswith(("#", "data:image/png;base64,")), (tag, value)
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    targets = [a["href"][1:] for a in page.all("a")]
+    assert set(targets) <= set(ids)
+    assert all("scope" in th for th in page.all("th"))
+    assert len(page.all("h1")) == 1
+    assert len(page.all("figcaption")) == len(page.all("figure"))
+    pictures = [one for one in [*page.all("svg"), *page.all("img")] if "viewbox" in one or "alt" in one]
+    assert all(len(one.get("aria-label") or one.get("alt")) > 40 for one in pictures)
+    assert len(pictures) >= len(page.all("figure"))
+    return page
+
+
+def federate(folder, *overrides, **keywords):
+    run_in_process(server_app, client_app, load_settings(None, [f"output={folder}", *overrides]), **keywords)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return federate(tmp_path_factory.mktemp("runs") / "run", "n_clients=3", "synthetic.noise=0.05", "n_global=auto")
+
+
+def test_a_simulation_has_all_parts(run):
+    text = render_report(run)
+    page, summary = check(text), json.loads((run / "summary.json").read_text())
+    assert len(page.all("figure")) == 6 + 3  # own atoms of each client
+    for part in (
+        "3 clients, 3 shared atoms over 6 features",
+        f"{summary['rounds']} rounds",
+        "No warnings.",
+        "synthetic.noise 0.05 0.0",
+        "n_global auto 3",
+        f"client-2 200 6 {summary['clients']['client-2']['nonzeros']:.1f}",
+        "global_dictionary.npz",
+        "initialise",
+        f"numpy {np.__version__}",
+    ):
+        assert part in page.said, part
+    assert "prefers-color-scheme" in text
+    assert "@media print" in text
+
+
+def test_the_command_writes_it_and_the_same_again(run, tmp_path):
+    told = CliRunner().invoke(app, ["report", str(run), "--output", str(tmp_path / "sub" / "page.html")])
+    assert told.exit_code == 0, told.output
+    first = (tmp_path / "sub" / "page.html").read_text()
+    assert CliRunner().invoke(app, ["report", str(run)]).exit_code == 0
+    assert (run / "report.html").read_text() == first, "and the page does not list itself"
+    wrong = CliRunner().invoke(app, ["report", str(tmp_path)])
+    assert wrong.exit_code == 1
+    assert "holds no summary.json" in wrong.output
+    (tmp_path / "summary.json").write_text("{")
+    assert "is not JSON" in CliRunner().invoke(app, ["report", str(tmp_path)]).output
+
+
+def test_of_a_server_it_says_where_the_clients_models_are(run, tmp_path):
+    shutil.copytree(run, tmp_path / "served", ignore=shutil.ignore_patterns("clients", "report.html"))
+    page = check(render_report(tmp_path / "served"))
+    assert "the clients keep their own models: see each client's own folder" in page.said
+    assert len(page.all("figure")) == 5
+
+
+def test_of_a_client_it_shows_the_model(run):
+    page = check(render_report(run / "clients" / "client-2"))
+    assert "The model of client-2: 3 shared atoms and 3 of its own over 6 features." in page.said
+    assert len(page.all("figure")) == 3
+    assert "Settings" not in page.said
+
+
+def test_a_run_that_failed_before_it_began(tmp_path):
+    with pytest.raises(FederationError):
+        federate(tmp_path, "threshold=50", "n_clients=2")
+    page = check(render_report(tmp_path))
+    assert "The run failed: 0 of 2 clients could start" in page.said
+    assert "no shared atoms: nothing was matched" in page.said
+    assert not page.all("figure")
+    assert "No warnings." not in page.said
+
+
+def test_a_run_that_was_interrupted(tmp_path):
+    def stop(message):
+        if message.metadata.message_type == "train.update":
+            (tmp_path / "stop").touch()
+
+    with pytest.raises(KeyboardInterrupt):
+        federate(tmp_path, "n_clients=2", record=stop)
+    page = check(render_report(tmp_path))
+    assert "The run was interrupted. What is here was done until then." in page.said
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["n_clients=2", "rounds=0"], "No figure: no round was done."),
+        (["n_clients=1"], "No figure: there is one client alone, and no path."),
+        (["n_global=0", "n_clients=2"], "No figure: there is no shared atom."),
+        (["n_global=6", "n_clients=2"], "No figure: client-1 has no atoms of its own."),
+    ],
+)
+def test_small_runs(tmp_path, overrides, said):
+    assert said in check(render_report(federate(tmp_path, "rounds=2", *overrides))).said
+
+
+def test_an_old_folder_shows_what_it_has(run, tmp_path):
+    shutil.copytree(run, tmp_path / "old", ignore=shutil.ignore_patterns("report.html"))
+    summary = json.loads((tmp_path / "old" / "summary.json").read_text())
+    for facts in summary["clients"].values():
+        for key in ("final_shared", "final_own", "shape", "largest_feature_share"):
+            facts.pop(key, None)
+    for key in ("shape", "unrelated_edges", "warnings"):
+        summary.pop(key, None)
+    summary["final"].pop("change")
+    summary["settings"]["gone"] = {"since": 1}
+    (tmp_path / "old" / "summary.json").write_text(json.dumps(summary))
+    for path in (tmp_path / "old").glob("clients/*/dictionary.npz"):
+        with np.load(path) as file:
+            old = {key: file[key] for key in ("global", "local")}
+        np.savez(path, **old)
+    page = check(render_report(tmp_path / "old"))
+    assert "no client told what its atoms explain" in page.said
+    assert "gone.since" in page.said
+
+
+def test_what_comes_from_the_run_is_text_and_nothing_else(run, tmp_path):
+    evil = "<script>alert(1)</script>"
+    rng = np.random.default_rng(0)
+    data = {name: rng.standard_normal((60, 4)) for name in ("<img src=x onerror=alert(1)>", "a\"b'c&amp;")}
+    folder = tmp_path / "<b>"
+    with pytest.warns(UserWarning, match="global atoms"):
+        PerDL(n_global=1, rounds=1, threshold=0.8, output=folder).fit(data)
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["warnings"].append(evil)
+    summary["clients"][evil] = dict(next(iter(summary["clients"].values())))
+    summary["settings"]["data"]["path"] = evil
+    summary["versions"]["numpy"] = evil
+    (folder / "summary.json").write_text(json.dumps(summary))
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"round": 1, "client": evil}) + '\n{"round": 1, "cli')
+    text = render_report(folder)
+    page = check(text)
+    assert "<script" not in text
+    assert not [image for image in page.all("img") if image.get("src") == "x"]
+    assert page.said.count(evil) >= 4
+    assert "<img src=x onerror=alert(1)>" in page.said
+
+
+def test_a_browser_shows_it_at_once_and_without_a_word(run, tmp_path, page):
+    path = tmp_path / "report.html"
+    path.write_text(render_report(run))
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(path.as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    assert page.locator("figure svg").first.bounding_box()["width"] > 300
+    page.emulate_media(color_scheme="dark")
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert dark != "rgb(255, 255, 255)"
+    assert page.said == []
+    assert asked == [path.as_uri()]

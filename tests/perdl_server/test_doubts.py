@@ -1,0 +1,129 @@
+"""Each warning comes from a run that deserves it, and none from one that does not."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+
+from common.settings import load_settings
+from perdl import PerDL
+from perdl.in_process import run_in_process
+from perdl_client.app import app as client_app
+from perdl_client.start import largest_feature_share
+from perdl_server.app import app as server_app
+
+RNG = np.random.default_rng(0)
+BASIS = np.linalg.qr(RNG.standard_normal((8, 8))).Q
+
+
+@pytest.fixture(autouse=True)
+def _same_draws_for_each_test():
+    RNG.bit_generator.state = np.random.default_rng(1).bit_generator.state
+
+
+def sparse(D, n=200, p=0.3):
+    """Samples in rows, each a few atoms of D."""
+    size = D.shape[1], n
+    return (D @ (RNG.uniform(0.5, 1, size) * RNG.choice([-1, 1], size) * (RNG.random(size) < p))).T
+
+
+def alike():
+    """Four clients that share eight atoms and have nothing else."""
+    return {f"c{i}": sparse(BASIS) for i in range(4)}
+
+
+def doubts(data, **parameters):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return PerDL(**parameters).fit(data).summary_["warnings"]
+
+
+def the(start, found):
+    """The one warning with this beginning or part."""
+    (text,) = [text for text in found if start in text]
+    return text
+
+
+def strangers(d=20, r=6):
+    return {f"c{i}": sparse(np.linalg.qr(RNG.standard_normal((d, d))).Q[:, :r]) for i in range(4)}
+
+
+def own_axes(n=8):
+    """Clients that have two axes each, which nobody else has, and one of them in each sample."""
+    axes = {f"c{i}": (0.9 + 0.01 * i) * np.eye(20)[:, [2 * i, 2 * i + 1]] for i in range(n)}
+    return {
+        name: (A @ (np.eye(2)[:, RNG.integers(0, 2, 200)] * RNG.choice([-1, 1], 200))).T for name, A in axes.items()
+    }
+
+
+def test_a_good_run_raises_no_doubt(tmp_path):
+    run_in_process(server_app, client_app, load_settings(None, [f"output={tmp_path}"]))
+    assert json.loads((tmp_path / "summary.json").read_text())["warnings"] == []
+    # Not even if all atoms are global, of which the last has no choice in a space that the others fill.
+    assert doubts(alike(), n_global=8) == []
+
+
+@pytest.mark.parametrize("aggregation", ["mean", "procrustes"])
+def test_atoms_without_consensus_are_named_the_worst_first(aggregation):
+    model = PerDL(n_global=3, n_atoms=6, aggregation=aggregation, rounds=2)
+    with pytest.warns(UserWarning, match="clients do not agree"):
+        model.fit(strangers())
+    text, low = the("clients do not agree", model.summary_["warnings"]), np.flatnonzero(model.consensus_ < 0.9)
+    worst = low[np.argsort(model.consensus_[low])]
+    assert f"on shared atom{'s' * (len(low) > 1)} {', '.join(str(j + 1) for j in worst)}:" in text
+    assert f"consensus {model.consensus_.min():.2f} in the last round" in text
+    assert "lower n_global" in text
+    assert model.summary_["final"]["change"] == pytest.approx(model.history_[-1]["change"], rel=0)
+
+
+def test_two_atoms_that_are_one():
+    line = {f"c{i}": RNG.standard_normal((200, 1)) + 0.3 * RNG.standard_normal((200, 3)) for i in range(3)}
+    model = PerDL(n_global=3, learner="projected", coder="top-k", n_nonzero=1, rounds=30)
+    with pytest.warns(UserWarning, match="nearly the same"):
+        model.fit(line)
+    units = model.global_components_ / np.linalg.norm(model.global_components_, axis=1, keepdims=True)
+    cosines = np.triu(np.abs(units @ units.T), 1)
+    i, j = np.unravel_index(cosines.argmax(), cosines.shape)
+    assert f"shared atoms {i + 1} and {j + 1} are nearly the same (cosine {cosines.max():.2f})" in the(
+        "nearly the same", model.summary_["warnings"]
+    )
+
+
+@pytest.mark.parametrize("aggregation", ["energy", "procrustes"])
+def test_an_atom_that_nobody_uses(aggregation):
+    found = doubts(own_axes(), n_global=1, n_atoms=2, aggregation=aggregation, threshold=0.6, start="svd", rounds=3)
+    assert "codes use shared atom 1:" in the("no client's codes", found)
+    assert not [text for text in found if "do not agree" in text], "nobody contributed: there is nothing to agree on"
+
+
+def test_a_threshold_out_of_scale():
+    data = {name: 0.3 * X + (RNG.random((200, 1)) < 0.03) * 3 * BASIS[:, 0] for name, X in alike().items()}
+    text = the("out of scale", doubts(data, n_global=1, threshold=1.2))
+    assert "threshold = 1.2 data" in text
+    assert "set threshold_unit = rms" in text
+    assert not [t for t in doubts(data, n_global=1, threshold=0.6, threshold_unit="rms") if "out of scale" in t]
+
+
+def test_one_feature_that_carries_nearly_all():
+    data = alike()
+    data["c1"] = data["c1"] * np.r_[np.ones(7), 30]
+    share = largest_feature_share(data["c1"].T)
+    text = the("one feature", doubts(data, n_global=3))
+    assert f"{share:.1%} of the energy of the data of c1," in text
+    assert "divide_by" in text
+    assert share == pytest.approx((data["c1"][:, 7] ** 2).sum() / (data["c1"] ** 2).sum())
+    assert largest_feature_share(np.zeros((3, 4))) == 0
+
+
+def test_a_client_of_few_samples_and_one_that_is_badly_explained():
+    data = alike()
+    data["c2"] = data["c2"][:20]
+    text = the("few samples", doubts(data, n_global=4))
+    assert "(20 for 8) at c2:" in text
+    assert "procrustes" in text
+    data = alike()
+    data["c3"] = data["c3"] + 0.6 * RNG.standard_normal((200, 8))
+    assert "the data of c3 are" in the("explained much worse", doubts(data, n_global=8, threshold=0.4))
