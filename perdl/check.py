@@ -18,6 +18,7 @@ from common.protocol import natural_key
 from common.settings import Settings, override_settings
 from perdl.suggest import Spectrum, spectrum, suggest
 from perdl_client.data import client_files
+from perdl_client.doubts import doubts, facts
 from perdl_client.image_source import IMAGE_SUFFIXES
 from perdl_client.preprocess import cut_of, fit_preprocessing
 from perdl_client.samples import Samples
@@ -153,7 +154,7 @@ def check(
     Report
     """
     settings = override_settings(settings, {"data.center": False})  # whether to is what is to be found out
-    looks, problems, notes, spectra = [], [], [], []
+    looks, problems, notes, spectra, seen = [], [], [], [], {}
     features = Features()
     for i, file in enumerate(files):
         look = Look(f"client-{i + 1}", str(file))
@@ -166,12 +167,15 @@ def check(
         except DataError as error:
             problems.append(f"{look.name}: {error}")
             continue
-        seen, own_notes, wrong = _measure(look, samples, settings)
+        directions, own_notes, wrong = _measure(look, samples, settings)
         notes += [f"{look.name}: {note}" for note in own_notes]
-        spectra.append(seen)
+        spectra.append(directions)
+        if look.rank and not look.missing and len(samples.shape) == 1 and settings.data.window is None:
+            seen[look.name] = facts(samples.data)
         wrong.append(features.compare(samples, str(file), settings.data.samples_in))
         problems += [f"{look.name}: {file}: {one}" for one in wrong if one]
-    notes += _between(looks, spectra)
+    turn = f'set data.samples_in = "{"columns" if settings.data.samples_in == "rows" else "rows"}"'
+    notes += doubts(seen, turn) + _weakest(looks, spectra)
     return Report(looks, problems, notes, {} if problems else _suggested(looks, spectra, settings, files, path))
 
 
@@ -207,7 +211,8 @@ def _measure(look: Look, samples: Samples, settings: Settings) -> tuple[Spectrum
     top = int(np.argmax(variances))
     look.largest_feature, look.largest_share = top + 1, float(variances[top] / variances.sum())
     notes = [
-        f"{_feature(samples, j)} counts up or down from sample to sample: row numbers? Take it out" for j in counters
+        f"{_feature(samples, j)} goes up or down by whole numbers from sample to sample: times? Take it out"
+        for j in counters
     ]
     if look.largest_share > 0.8 and len(Y) > 2 and not counters:
         notes.append(
@@ -231,13 +236,14 @@ def _feature(samples: Samples, j: int) -> str:
 
 
 def _counters(Y: Floats) -> list[int]:
-    """Features that are whole numbers which only rise, or only fall, over eight samples or more."""
+    """Features that are whole numbers which only rise, or only fall, over eight samples or more; no row numbers."""
     if Y.shape[1] < 8:
         return []
 
     def counts(rows: Floats) -> NDArray[np.bool_]:
         steps = np.diff(rows, axis=1)
         one_way = (steps > 0).all(axis=1) | (steps < 0).all(axis=1)
+        one_way &= ~(steps == 1).all(axis=1)  # of those perdl_client.doubts tells
         counted: NDArray[np.bool_] = one_way & (rows == np.round(rows)).all(axis=1)
         return counted
 
@@ -245,22 +251,19 @@ def _counters(Y: Floats) -> list[int]:
     return [int(j) for j in likely if counts(Y[j : j + 1])[0]]
 
 
-def _between(looks: Sequence[Look], spectra: Sequence[Spectrum]) -> list[str]:
-    """Say what shows only beside the other clients."""
-    notes = []
-    sized = sorted((look for look in looks if look.rms), key=lambda look: look.rms or 0.0)
-    if sized and (ratio := (sized[-1].rms or 0.0) / (sized[0].rms or 1.0)) > 10:
-        notes.append(f"{sized[-1].name}'s numbers are {ratio:.0f} times as large as {sized[0].name}'s: other units?")
+def _weakest(looks: Sequence[Look], spectra: Sequence[Spectrum]) -> list[str]:
+    """Say whose rank bounds the atoms of all."""
     ranked = [look for look in looks if look.rank]
-    if ranked:
-        weakest = min(ranked, key=lambda look: look.rank or 0)
-        wanted = max(seen.n_atoms for seen in spectra)
-        if (weakest.rank or 0) < wanted:
-            notes.append(
-                f"{weakest.name} has {weakest.samples} samples of rank {weakest.rank}, which bounds n_atoms; others "
-                f"have {wanted} directions: give it more samples, leave it out, or set clients.{weakest.name}.n_atoms"
-            )
-    return notes
+    if not ranked:
+        return []
+    weakest = min(ranked, key=lambda look: look.rank or 0)
+    wanted = max(seen.n_atoms for seen in spectra)
+    if (weakest.rank or 0) >= wanted:
+        return []
+    return [
+        f"{weakest.name} has {weakest.samples} samples of rank {weakest.rank}, which bounds n_atoms; others have "
+        f"{wanted} directions: give it more samples, leave it out, or set clients.{weakest.name}.n_atoms"
+    ]
 
 
 def _suggested(

@@ -99,17 +99,23 @@ def test_names_that_differ_are_a_problem(tmp_path):
     assert "bring its columns into the same order" in problems[1]
 
 
-def test_row_numbers_and_other_units_are_noted(tmp_path):
+def test_row_numbers_times_and_other_units_are_noted(tmp_path):
     Y = samples()
-    numbered, loud = np.column_stack([np.arange(200), Y]), np.column_stack([Y[:, 0], Y * [1, 1, 1, 1, 1, 100]])
-    for i, table in enumerate((numbered, loud), start=1):
+    tables = [
+        np.column_stack([np.arange(200), Y]),  # row numbers
+        np.column_stack([2000 - 2 * np.arange(200), Y]),  # years
+        np.column_stack([Y[:, 0], Y * [1, 1, 1, 1, 1, 100]]),  # other units in one feature
+        1e-3 * np.column_stack([Y[:, 0], Y]),  # and in all
+    ]
+    for i, table in enumerate(tables, start=1):
         np.savetxt(tmp_path / f"{i}.csv", table, delimiter=",", header="n,a,b,c,d,e,f", comments="")
-    np.save(tmp_path / "3.npy", np.column_stack([Y[:, 0], Y]))
     notes = report_of(tmp_path).notes
-    assert notes[0] == "client-1: feature 1 ('n') counts up or down from sample to sample: row numbers? Take it out"
-    assert notes[1].startswith("client-2: feature 7 ('f') carries 100% of the energy")
-    assert notes[2].endswith("times as large as client-3's: other units?")
-    assert len(notes) == 3
+    assert notes[0].startswith("client-1: feature 1 ('n') carries 100% of the energy")
+    assert notes[1].startswith("client-2: feature 1 ('n') goes up or down by whole numbers from sample to sample")
+    assert notes[2].startswith("client-3: feature 7 ('f') carries 100% of the energy")
+    assert notes[3].startswith("feature 1 of client-1 counts the samples (row numbers?)")
+    assert "times those of client-4; if they are in other units" in notes[4]
+    assert len(notes) == 5
 
 
 def test_a_client_with_few_samples_is_noted(tmp_path):
@@ -118,8 +124,10 @@ def test_a_client_with_few_samples_is_noted(tmp_path):
     rank = report.clients[2].rank
     assert rank <= 3
     assert report.suggested["n_atoms"] == rank
-    (note,) = report.notes
-    assert note.startswith(f"client-3 has 4 samples of rank {rank}, which bounds n_atoms; others have 6 directions")
+    assert report.notes[0].startswith("client-3 has 4 samples of 6 features, fewer samples than features")
+    assert report.notes[1].startswith(
+        f"client-3 has 4 samples of rank {rank}, which bounds n_atoms; others have 6 directions"
+    )
 
 
 def test_honest_data_are_not_noted(tmp_path):
