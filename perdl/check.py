@@ -19,6 +19,7 @@ from common.settings import Settings, override_settings
 from perdl.suggest import Spectrum, spectrum, suggest
 from perdl_client.data import client_files
 from perdl_client.image_source import IMAGE_SUFFIXES
+from perdl_client.preprocess import cut_of, fit_preprocessing
 from perdl_client.samples import Samples
 from perdl_client.sources import Features, load_samples
 from perdl_client.start import mean_share
@@ -37,13 +38,15 @@ class Look:
         Of the client in a simulation of these files.
     file : str
     samples, features : int
+        After the cut, if the settings cut.
     shape : list of int
         Of one sample.
     dtype : str
     rms : float
         Root mean square of all finite numbers.
     missing : int
-        NaN and infinite numbers. What follows is of the samples without any.
+        NaN and infinite numbers. What follows is of the samples without any, as a client would learn from them but for
+        the mean.
     constant : int
         Features that are the same in all samples.
     rank : int
@@ -139,7 +142,7 @@ def check(
     ----------
     files : sequence of Path
     settings : Settings
-        Of the table ``data``: ``samples_in`` and ``variable``.
+        Of the table ``data``: how files are read, and what is done to samples before they are learnt from.
     path : str, optional
         ``data.path`` that names these files, for the suggestion.
     on_file : callable (str) -> None, optional
@@ -149,6 +152,7 @@ def check(
     -------
     Report
     """
+    settings = override_settings(settings, {"data.center": False})  # whether to is what is to be found out
     looks, problems, notes, spectra = [], [], [], []
     features = Features()
     for i, file in enumerate(files):
@@ -162,7 +166,7 @@ def check(
         except DataError as error:
             problems.append(f"{look.name}: {error}")
             continue
-        seen, own_notes, wrong = _measure(look, samples)
+        seen, own_notes, wrong = _measure(look, samples, settings)
         notes += [f"{look.name}: {note}" for note in own_notes]
         spectra.append(seen)
         wrong.append(features.compare(samples, str(file), settings.data.samples_in))
@@ -171,7 +175,7 @@ def check(
     return Report(looks, problems, notes, {} if problems else _suggested(looks, spectra, settings, files, path))
 
 
-def _measure(look: Look, samples: Samples) -> tuple[Spectrum, list[str], list[str]]:
+def _measure(look: Look, samples: Samples, settings: Settings) -> tuple[Spectrum, list[str], list[str]]:
     """Fill in the numbers of one client; return its spectrum, what to note, and what is wrong."""
     Y, nothing = samples.data, Spectrum(0, 0, 0.0, 0.0)
     look.features, look.samples = Y.shape
@@ -187,20 +191,25 @@ def _measure(look: Look, samples: Samples) -> tuple[Spectrum, list[str], list[st
         Y = Y[:, finite.all(axis=0)]
     if Y.shape[1] == 0:
         return nothing, [], wrong
+    counters = _counters(Y)
+    try:
+        Y = _as_learnt(Y, samples.shape, settings, look)
+    except DataError as error:
+        return nothing, [], [*wrong, str(error)]
     look.constant = int(np.count_nonzero(Y.max(axis=1) == Y.min(axis=1)))
     look.mean_share = mean_share(Y)
     seen = spectrum(Y)
     look.rank = seen.rank
     if seen.rank == 0:
-        return seen, [], [*wrong, "all its samples are the same, so nothing can be learnt from them"]
+        which = "has one sample only" if Y.shape[1] == 1 else "all its samples are the same"
+        return seen, [], [*wrong, f"{which}, so nothing can be learnt from its differences"]
     variances = Y.var(axis=1, dtype=np.float64)
     top = int(np.argmax(variances))
     look.largest_feature, look.largest_share = top + 1, float(variances[top] / variances.sum())
-    counters = _counters(Y)
     notes = [
         f"{_feature(samples, j)} counts up or down from sample to sample: row numbers? Take it out" for j in counters
     ]
-    if look.largest_share > 0.8 and len(Y) > 2 and top not in counters:
+    if look.largest_share > 0.8 and len(Y) > 2 and not counters:
         notes.append(
             f"{_feature(samples, top)} carries {look.largest_share:.0%} of the energy, and the others next to nothing; "
             "is it in other units, or no measurement at all?"
@@ -208,8 +217,17 @@ def _measure(look: Look, samples: Samples) -> tuple[Spectrum, list[str], list[st
     return seen, notes, wrong
 
 
+def _as_learnt(Y: Floats, shape: tuple[int, ...], settings: Settings, look: Look) -> Floats:
+    """Cut and preprocess samples as a client does."""
+    cut = cut_of(settings.data, shape)
+    Y = cut.apply(Y.T).T
+    look.features, look.samples, look.shape = *Y.shape, list(cut.piece)
+    preprocessing = fit_preprocessing(Y, settings.data, look.name, cut.piece[-1] if cut.kind else 0)
+    return preprocessing.apply(Y)
+
+
 def _feature(samples: Samples, j: int) -> str:
-    return f"feature {j + 1}" + (f" ({samples.names[j]!r})" if samples.names else "")
+    return f"feature {j + 1}" + (f" ({samples.names[j]!r})" if j < len(samples.names) else "")
 
 
 def _counters(Y: Floats) -> list[int]:
@@ -248,7 +266,7 @@ def _between(looks: Sequence[Look], spectra: Sequence[Spectrum]) -> list[str]:
 def _suggested(
     looks: Sequence[Look], spectra: Sequence[Spectrum], settings: Settings, files: Sequence[Path], path: str | None
 ) -> Values:
-    data = settings.data
+    declared = settings.data.model_dump(exclude_unset=True, exclude={"source", "path", "center"})
     # Zero-mean samples have a mean too: of n, about 1/n of the energy. Taking that off would only blur exact data.
     off_zero = any((look.mean_share or 0.0) > max(0.01, 10 / (look.samples or 1)) for look in looks)
     path = path or _common_path(files, settings)
@@ -258,8 +276,7 @@ def _suggested(
         "data.source": "files",
         **({"data.path": path} if path else {}),
         "data.center": off_zero,
-        **({"data.samples_in": data.samples_in} if data.samples_in != "rows" else {}),
-        **({"data.variable": data.variable} if data.variable else {}),
+        **{f"data.{key}": value for key, value in declared.items()},
     }
 
 

@@ -72,7 +72,7 @@ def test_missing_numbers_are_counted_and_the_rest_is_looked_at(tmp_path):
         (np.full((5, 6), np.nan), "has 30 NaN or infinite numbers of 30"),
         (np.ones((5, 6)), "all its samples are the same"),
         (np.full((5, 6), 1e200), "has values up to 1e+200, too large"),
-        (np.ones((1, 6)), "all its samples are the same"),
+        (np.ones((1, 6)), "has one sample only"),
         (samples(n=20)[:, :5], "2.npy: has 5 features per sample, but 6 in '{folder}/1.npy'; give all files the same"),
         (samples().T, "2.npy: has 200 features per sample, but 6 in '{folder}/1.npy'; the transpose would fit: set"),
         (np.array([["a"]]), "2.npy: the array has dtype str32, not numbers"),
@@ -170,7 +170,11 @@ def test_the_command_prints_a_table_or_json_and_says_by_its_code_whether_all_is_
     [
         (["nothing"], 3, "no file matches"),
         ([], 3, "no data given: perdl check FOLDER"),
-        (["x", "-c", "threshold=1"], 2, "threshold: perdl check takes data.path, data.samples_in, data.variable only"),
+        (
+            ["x", "-c", "threshold=1"],
+            2,
+            "threshold: perdl check takes data.path, data.samples_in, data.variable, data.window",
+        ),
         (["x", "--samples-in", "lines"], 2, "data.samples_in = 'lines': must be"),
     ],
 )
@@ -187,6 +191,21 @@ def test_options_of_the_readers(tmp_path):
     done = run(tmp_path / "a.npz", "--samples-in", "columns", "-c", "data.variable=x")
     assert done.exit_code == 0, done.output
     assert "-c data.samples_in=columns -c data.variable=x" in done.output
+
+
+def test_what_is_done_to_samples_before_is_done_here_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Y = samples(n=40, d=4, n_global=2, n_local=2)
+    np.savetxt("a.csv", Y, delimiter=",")
+    done = run("a.csv", "--json", "-c", "data.window=5", "-c", "data.scale=client")
+    report = json.loads(done.output)
+    (look,) = report["clients"]
+    assert (look["samples"], look["features"], look["shape"], look["rank"]) == (8, 20, [5, 4], 7)
+    assert report["suggested"]["data.window"] == 5
+    assert report["suggested"]["data.scale"] == "client"
+    done = run("a.csv", "-c", "data.window=50")
+    assert done.exit_code == 3
+    assert "problem: client-1: a.csv: a window of 50 rows does not fit into a series of 40" in done.output
 
 
 # What is suggested
@@ -207,6 +226,15 @@ def test_noise_and_number_of_atoms_are_found(noise):
     rms = np.sqrt((samples("client-1", 300, 20, noise=noise, seed=1) ** 2).mean())
     assert [one.n_atoms for one in spectra] == [6] * 5
     np.testing.assert_allclose([one.noise * rms for one in spectra], noise, rtol=0.15)
+
+
+def test_noise_is_found_where_samples_are_few():
+    Y = samples(n=60, d=400, n_global=2, n_local=2, noise=0.02, seed=1).T
+    seen = spectrum(Y)
+    assert (seen.rank, seen.n_atoms) == (59, 4)
+    assert seen.noise * np.sqrt((Y**2).mean()) == pytest.approx(0.02, rel=0.1)
+    for shape in ((60, 60), (61, 60), (60, 900), (900, 60)):  # pure noise has no directions above its floor
+        assert spectrum(np.random.default_rng(0).standard_normal(shape)).n_atoms >= 0.7 * min(shape)
 
 
 def test_noise_is_found_where_atoms_fill_the_space():
