@@ -98,7 +98,7 @@ def cut_patches(images: Floats, patch: int, stride: int | None = None) -> Floats
 
 
 def join_patches(patches: Floats, shape: tuple[int, ...], patch: int, stride: int | None = None) -> Floats:
-    """Return the images (n, *``shape``) that :func:`cut_patches` cut; overlaps are averaged, gaps NaN."""
+    """Return the images, (n,) and ``shape``, that :func:`cut_patches` cut; overlaps are averaged, gaps NaN."""
     rows, columns = (starts(side, patch, stride or patch) for side in shape[:2])
     channels = shape[2:]
     pieces = patches.reshape(-1, len(rows), len(columns), patch, patch, *channels)
