@@ -35,6 +35,7 @@ from flwr.app import ConfigRecord, RecordDict
 from numpy.typing import NDArray
 
 from common.errors import PerdlError
+from common.threads import READING_NPY
 
 PROTOCOL = 3
 INITIALISE, UPDATE, FINISH = "train.initialise", "train.update", "train.finish"
@@ -148,7 +149,9 @@ def unpack(content: RecordDict) -> Payload:
     for name, value in record.items():
         if name.startswith(_ARRAY) and isinstance(value, bytes):
             try:
-                arrays[name.removeprefix(_ARRAY)] = np.lib.format.read_array(io.BytesIO(value), allow_pickle=False)
+                with READING_NPY:
+                    array = np.lib.format.read_array(io.BytesIO(value), allow_pickle=False)
+                arrays[name.removeprefix(_ARRAY)] = array
             except Exception as error:  # NumPy's header parser raises many kinds
                 raise ProtocolError(f"{name} is not a readable array ({type(error).__name__})") from None
         elif isinstance(value, (bool, int, float, str)):

@@ -18,7 +18,9 @@ from common.protocol import natural_key
 from common.settings import Settings, override_settings
 from perdl.suggest import Spectrum, spectrum, suggest
 from perdl_client.data import client_files
+from perdl_client.doubts import doubts, facts
 from perdl_client.image_source import IMAGE_SUFFIXES
+from perdl_client.preprocess import cut_of, fit_preprocessing
 from perdl_client.samples import Samples
 from perdl_client.sources import Features, load_samples
 from perdl_client.start import mean_share
@@ -37,13 +39,15 @@ class Look:
         Of the client in a simulation of these files.
     file : str
     samples, features : int
+        After the cut, if the settings cut.
     shape : list of int
         Of one sample.
     dtype : str
     rms : float
         Root mean square of all finite numbers.
     missing : int
-        NaN and infinite numbers. What follows is of the samples without any.
+        NaN and infinite numbers. What follows is of the samples without any, as a client would learn from them but for
+        the mean.
     constant : int
         Features that are the same in all samples.
     rank : int
@@ -139,7 +143,7 @@ def check(
     ----------
     files : sequence of Path
     settings : Settings
-        Of the table ``data``: ``samples_in`` and ``variable``.
+        Of the table ``data``: how files are read, and what is done to samples before they are learnt from.
     path : str, optional
         ``data.path`` that names these files, for the suggestion.
     on_file : callable (str) -> None, optional
@@ -149,7 +153,8 @@ def check(
     -------
     Report
     """
-    looks, problems, notes, spectra = [], [], [], []
+    settings = override_settings(settings, {"data.center": False})  # whether to is what is to be found out
+    looks, problems, notes, spectra, seen = [], [], [], [], {}
     features = Features()
     for i, file in enumerate(files):
         look = Look(f"client-{i + 1}", str(file))
@@ -162,16 +167,19 @@ def check(
         except DataError as error:
             problems.append(f"{look.name}: {error}")
             continue
-        seen, own_notes, wrong = _measure(look, samples)
+        directions, own_notes, wrong = _measure(look, samples, settings)
         notes += [f"{look.name}: {note}" for note in own_notes]
-        spectra.append(seen)
+        spectra.append(directions)
+        if look.rank and not look.missing and len(samples.shape) == 1 and settings.data.window is None:
+            seen[look.name] = facts(samples.data)
         wrong.append(features.compare(samples, str(file), settings.data.samples_in))
         problems += [f"{look.name}: {file}: {one}" for one in wrong if one]
-    notes += _between(looks, spectra)
+    turn = f'set data.samples_in = "{"columns" if settings.data.samples_in == "rows" else "rows"}"'
+    notes += doubts(seen, turn) + _weakest(looks, spectra)
     return Report(looks, problems, notes, {} if problems else _suggested(looks, spectra, settings, files, path))
 
 
-def _measure(look: Look, samples: Samples) -> tuple[Spectrum, list[str], list[str]]:
+def _measure(look: Look, samples: Samples, settings: Settings) -> tuple[Spectrum, list[str], list[str]]:
     """Fill in the numbers of one client; return its spectrum, what to note, and what is wrong."""
     Y, nothing = samples.data, Spectrum(0, 0, 0.0, 0.0)
     look.features, look.samples = Y.shape
@@ -187,20 +195,26 @@ def _measure(look: Look, samples: Samples) -> tuple[Spectrum, list[str], list[st
         Y = Y[:, finite.all(axis=0)]
     if Y.shape[1] == 0:
         return nothing, [], wrong
+    counters = _counters(Y)
+    try:
+        Y = _as_learnt(Y, samples.shape, settings, look)
+    except DataError as error:
+        return nothing, [], [*wrong, str(error)]
     look.constant = int(np.count_nonzero(Y.max(axis=1) == Y.min(axis=1)))
     look.mean_share = mean_share(Y)
     seen = spectrum(Y)
     look.rank = seen.rank
     if seen.rank == 0:
-        return seen, [], [*wrong, "all its samples are the same, so nothing can be learnt from them"]
+        which = "has one sample only" if Y.shape[1] == 1 else "all its samples are the same"
+        return seen, [], [*wrong, f"{which}, so nothing can be learnt from its differences"]
     variances = Y.var(axis=1, dtype=np.float64)
     top = int(np.argmax(variances))
     look.largest_feature, look.largest_share = top + 1, float(variances[top] / variances.sum())
-    counters = _counters(Y)
     notes = [
-        f"{_feature(samples, j)} counts up or down from sample to sample: row numbers? Take it out" for j in counters
+        f"{_feature(samples, j)} goes up or down by whole numbers from sample to sample: times? Take it out"
+        for j in counters
     ]
-    if look.largest_share > 0.8 and len(Y) > 2 and top not in counters:
+    if look.largest_share > 0.8 and len(Y) > 2 and not counters:
         notes.append(
             f"{_feature(samples, top)} carries {look.largest_share:.0%} of the energy, and the others next to nothing; "
             "is it in other units, or no measurement at all?"
@@ -208,18 +222,28 @@ def _measure(look: Look, samples: Samples) -> tuple[Spectrum, list[str], list[st
     return seen, notes, wrong
 
 
+def _as_learnt(Y: Floats, shape: tuple[int, ...], settings: Settings, look: Look) -> Floats:
+    """Cut and preprocess samples as a client does."""
+    cut = cut_of(settings.data, shape)
+    Y = cut.apply(Y.T).T
+    look.features, look.samples, look.shape = *Y.shape, list(cut.piece)
+    preprocessing = fit_preprocessing(Y, settings.data, look.name, cut.piece[-1] if cut.kind else 0)
+    return preprocessing.apply(Y)
+
+
 def _feature(samples: Samples, j: int) -> str:
-    return f"feature {j + 1}" + (f" ({samples.names[j]!r})" if samples.names else "")
+    return f"feature {j + 1}" + (f" ({samples.names[j]!r})" if j < len(samples.names) else "")
 
 
 def _counters(Y: Floats) -> list[int]:
-    """Features that are whole numbers which only rise, or only fall, over eight samples or more."""
+    """Features that are whole numbers which only rise, or only fall, over eight samples or more; no row numbers."""
     if Y.shape[1] < 8:
         return []
 
     def counts(rows: Floats) -> NDArray[np.bool_]:
         steps = np.diff(rows, axis=1)
         one_way = (steps > 0).all(axis=1) | (steps < 0).all(axis=1)
+        one_way &= ~(steps == 1).all(axis=1)  # of those perdl_client.doubts tells
         counted: NDArray[np.bool_] = one_way & (rows == np.round(rows)).all(axis=1)
         return counted
 
@@ -227,28 +251,25 @@ def _counters(Y: Floats) -> list[int]:
     return [int(j) for j in likely if counts(Y[j : j + 1])[0]]
 
 
-def _between(looks: Sequence[Look], spectra: Sequence[Spectrum]) -> list[str]:
-    """Say what shows only beside the other clients."""
-    notes = []
-    sized = sorted((look for look in looks if look.rms), key=lambda look: look.rms or 0.0)
-    if sized and (ratio := (sized[-1].rms or 0.0) / (sized[0].rms or 1.0)) > 10:
-        notes.append(f"{sized[-1].name}'s numbers are {ratio:.0f} times as large as {sized[0].name}'s: other units?")
+def _weakest(looks: Sequence[Look], spectra: Sequence[Spectrum]) -> list[str]:
+    """Say whose rank bounds the atoms of all."""
     ranked = [look for look in looks if look.rank]
-    if ranked:
-        weakest = min(ranked, key=lambda look: look.rank or 0)
-        wanted = max(seen.n_atoms for seen in spectra)
-        if (weakest.rank or 0) < wanted:
-            notes.append(
-                f"{weakest.name} has {weakest.samples} samples of rank {weakest.rank}, which bounds n_atoms; others "
-                f"have {wanted} directions: give it more samples, leave it out, or set clients.{weakest.name}.n_atoms"
-            )
-    return notes
+    if not ranked:
+        return []
+    weakest = min(ranked, key=lambda look: look.rank or 0)
+    wanted = max(seen.n_atoms for seen in spectra)
+    if (weakest.rank or 0) >= wanted:
+        return []
+    return [
+        f"{weakest.name} has {weakest.samples} samples of rank {weakest.rank}, which bounds n_atoms; others have "
+        f"{wanted} directions: give it more samples, leave it out, or set clients.{weakest.name}.n_atoms"
+    ]
 
 
 def _suggested(
     looks: Sequence[Look], spectra: Sequence[Spectrum], settings: Settings, files: Sequence[Path], path: str | None
 ) -> Values:
-    data = settings.data
+    declared = settings.data.model_dump(exclude_unset=True, exclude={"source", "path", "center"})
     # Zero-mean samples have a mean too: of n, about 1/n of the energy. Taking that off would only blur exact data.
     off_zero = any((look.mean_share or 0.0) > max(0.01, 10 / (look.samples or 1)) for look in looks)
     path = path or _common_path(files, settings)
@@ -258,8 +279,7 @@ def _suggested(
         "data.source": "files",
         **({"data.path": path} if path else {}),
         "data.center": off_zero,
-        **({"data.samples_in": data.samples_in} if data.samples_in != "rows" else {}),
-        **({"data.variable": data.variable} if data.variable else {}),
+        **{f"data.{key}": value for key, value in declared.items()},
     }
 
 

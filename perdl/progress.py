@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 _LINE = 10.0
 """Seconds between lines in a pipe."""
 
+_WIDE = 120
+"""Columns of a terminal that has room for all."""
+
 _WINDOW, _FEWEST = 6, 3
 """Rounds from which the rest is estimated, and without which nothing is said."""
 
@@ -58,7 +61,8 @@ class ProgressBar(Callback):
         seconds = seconds_left(self._rows, self._rounds, self._tolerance)
         left = f", about {human_time(seconds)} left" if seconds is not None else ""
         if self._console.is_terminal:
-            self._bar.update(self._task, completed=row["round"], text=describe_round(row) + left)
+            text = describe_round(row) if self._console.width >= _WIDE else f"change {row['change']:.1e}"
+            self._bar.update(self._task, completed=row["round"], text=f"{text}{left}")
         elif time.monotonic() - self._shown >= _LINE:
             self._shown = time.monotonic()
             text = f"round {row['round']} of {self._rounds}{left}: {describe_round(row)}"

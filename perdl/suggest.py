@@ -80,11 +80,12 @@ def spectrum(Y: Floats) -> Spectrum:
     energies = s[:rank] ** 2
     total = float(energies.sum())
     rms = np.sqrt(total / (d * n))
-    floor = _noise_floor(energies, n)
+    floor = _noise_floor(energies, d, n)
     r = int(np.searchsorted(np.cumsum(energies), 0.99 * total) + 1)
     r = min(r, floor, rank)
     if floor < rank:
-        noise = np.sqrt(energies[floor:].mean() / n)
+        spread_over = (rank if d < n else d) - floor
+        noise = np.sqrt(energies[floor:].sum() / (n * spread_over))
     else:
         kept = min(r, _LEARNT_FEATURES)
         noise = _small_codes(Z[:kept, rng.permutation(n)[:_LEARNT_SAMPLES]], rng)
@@ -123,11 +124,14 @@ def _principal_codes(Y: Floats) -> tuple[Floats, Floats]:
     return s, U.T @ Y
 
 
-def _noise_floor(energies: Floats, n: int) -> int:
+def _noise_floor(energies: Floats, d: int, n: int) -> int:
     """Directions above the flat tail of noise; all if there is none."""
     rank = len(energies)
     for k in range(1, rank - max(rank // 4, 3) + 1):
-        edge = np.sqrt(min((rank - k) / n, 0.9))
+        noisy = (rank if d < n else d) - k
+        edge = np.sqrt(min(noisy, n) / max(noisy, n))
+        if edge > 0.8:  # noise of as many samples as directions is not flat
+            continue
         spread = ((1 + edge) / (1 - edge)) ** 2
         drop = 2.0 if rank - k < 12 else 1.5  # in few directions a signal may drop by chance
         if energies[k - 1] > drop * energies[k] and energies[k] <= 1.2 * spread * energies[-1]:

@@ -98,7 +98,7 @@ def cut_patches(images: Floats, patch: int, stride: int | None = None) -> Floats
 
 
 def join_patches(patches: Floats, shape: tuple[int, ...], patch: int, stride: int | None = None) -> Floats:
-    """Return the images (n, *``shape``) that :func:`cut_patches` cut; overlaps are averaged, gaps NaN."""
+    """Return the images, (n,) and ``shape``, that :func:`cut_patches` cut; overlaps are averaged, gaps NaN."""
     rows, columns = (starts(side, patch, stride or patch) for side in shape[:2])
     channels = shape[2:]
     pieces = patches.reshape(-1, len(rows), len(columns), patch, patch, *channels)
@@ -159,7 +159,7 @@ class Cut:
                     f"but a sample is {self.shape[0]} plain numbers; save the array before it was flattened"
                 )
             return cut_patches(rows.reshape(-1, *self.shape), self.size, self.stride)
-        return rows
+        return np.ascontiguousarray(rows)  # the same numbers in another layout would give other last bits
 
     def undo(self, pieces: Floats, n: int) -> Floats:
         """Return the ``n`` samples (n, prod(shape)) of pieces (n', d); overlaps are averaged, gaps NaN."""

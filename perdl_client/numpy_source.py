@@ -9,6 +9,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from common.threads import READING_NPY
 from perdl_client.file_checks import choose_array, reading, require_samples
 
 
@@ -17,7 +18,8 @@ def read_npy(path: Path) -> NDArray[Any]:
     with reading(path, "a NumPy .npy file"):
         with path.open("rb") as file:
             require_samples(path, *_read_header(file))
-        table: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        with READING_NPY:
+            table: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
         return table
 
 
@@ -32,7 +34,7 @@ def read_npz(path: Path, variable: str | None) -> NDArray[Any]:
         listing = {name: (shape, dtype.name) for name, (shape, dtype) in headers.items()}
         name = choose_array(path, listing, variable)
         require_samples(path, *headers[name], name)
-        with archive.open(f"{name}.npy") as file:
+        with archive.open(f"{name}.npy") as file, READING_NPY:
             table: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
             return table
 
@@ -40,5 +42,6 @@ def read_npz(path: Path, variable: str | None) -> NDArray[Any]:
 def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, dtype = read(file)
+    with READING_NPY:
+        shape, _, dtype = read(file)
     return shape, dtype

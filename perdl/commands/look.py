@@ -19,7 +19,8 @@ from perdl.console import print_line, print_table
 if TYPE_CHECKING:
     from perdl.check import Look, Report
 
-_CHECKED = ("data.path", "data.samples_in", "data.variable")
+_READ = ("path", "samples_in", "variable")
+_DONE = ("window", "patch", "stride", "divide_by", "scale", "drop_constant", "whiten")
 
 
 @command
@@ -30,7 +31,9 @@ def check(
     ] = None,
     samples_in: Annotated[str | None, typer.Option(help="rows or columns")] = None,
     variable: Annotated[str | None, typer.Option(help="name of the array in .npz, .mat and HDF5 files")] = None,
-    override: Annotated[list[str], typer.Option("-c", "--set", help=f"key=value of {', '.join(_CHECKED)}")] = [],  # noqa: B006
+    override: Annotated[
+        list[str], typer.Option("-c", "--set", help="key=value of the table data, all but center")
+    ] = [],  # noqa: B006
     as_json: Annotated[bool, typer.Option("--json", help="print all of it as JSON")] = False,
 ) -> None:
     """Look at clients' data before a run: do they fit together, and which settings suit them?
@@ -44,8 +47,8 @@ def check(
     told = [*override, *([f"data.samples_in={samples_in}"] if samples_in else [])]
     told += [f"data.variable={json.dumps(variable)}"] if variable else []
     for key in (one.partition("=")[0].strip() for one in told):
-        if key not in _CHECKED:
-            raise SettingsError(f"{key}: perdl check takes {', '.join(_CHECKED)} only")
+        if key.removeprefix("data.") not in (*_READ, *_DONE) or "." not in key:
+            raise SettingsError(f"{key}: perdl check takes data.{', data.'.join((*_READ, *_DONE))} only")
     settings = load_settings(find_config("files"), told)
     places = data or ([settings.data.path] if settings.data.path else [])
     if not places:

@@ -1,7 +1,11 @@
 """Claims of the protocol: what is packed comes back, and nothing else is taken."""
 
+import gc
 import io
 import struct
+import sys
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -256,3 +260,40 @@ def test_an_error_quotes_the_other_side_in_one_short_printable_line():
         Payload({}, {"n": "x" * 100_000}).scalar("n", int)
     assert len(str(caught.value)) < 510
     assert str(ProtocolError("a\x1b[2J\r\nb\u202ec größe")) == "a [2J  b c größe"
+
+
+def test_threads_unpack_at_once_whatever_the_collector_does():
+    """Before Python 3.11.8 and 3.12.2 NumPy's reader of heads fails now and then."""
+
+    class Ring:
+        def __init__(self):
+            self.me = self
+
+        def __del__(self):  # Python code that runs when garbage is collected, in the middle of anything
+            for _ in range(200):
+                pass
+
+    message, failures = pack({"a": np.ones((6, 3))}), []
+
+    def work():
+        end = time.monotonic() + 1.5
+        while time.monotonic() < end:
+            [Ring() for _ in range(5)]
+            try:
+                unpack(message)
+            except ProtocolError as error:
+                failures.append(error)
+
+    before, pause = gc.get_threshold(), sys.getswitchinterval()
+    try:
+        gc.set_threshold(50)
+        sys.setswitchinterval(1e-5)
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        gc.set_threshold(*before)
+        sys.setswitchinterval(pause)
+    assert failures == []

@@ -72,7 +72,7 @@ def test_missing_numbers_are_counted_and_the_rest_is_looked_at(tmp_path):
         (np.full((5, 6), np.nan), "has 30 NaN or infinite numbers of 30"),
         (np.ones((5, 6)), "all its samples are the same"),
         (np.full((5, 6), 1e200), "has values up to 1e+200, too large"),
-        (np.ones((1, 6)), "all its samples are the same"),
+        (np.ones((1, 6)), "has one sample only"),
         (samples(n=20)[:, :5], "2.npy: has 5 features per sample, but 6 in '{folder}/1.npy'; give all files the same"),
         (samples().T, "2.npy: has 200 features per sample, but 6 in '{folder}/1.npy'; the transpose would fit: set"),
         (np.array([["a"]]), "2.npy: the array has dtype str32, not numbers"),
@@ -99,17 +99,23 @@ def test_names_that_differ_are_a_problem(tmp_path):
     assert "bring its columns into the same order" in problems[1]
 
 
-def test_row_numbers_and_other_units_are_noted(tmp_path):
+def test_row_numbers_times_and_other_units_are_noted(tmp_path):
     Y = samples()
-    numbered, loud = np.column_stack([np.arange(200), Y]), np.column_stack([Y[:, 0], Y * [1, 1, 1, 1, 1, 100]])
-    for i, table in enumerate((numbered, loud), start=1):
+    tables = [
+        np.column_stack([np.arange(200), Y]),  # row numbers
+        np.column_stack([2000 - 2 * np.arange(200), Y]),  # years
+        np.column_stack([Y[:, 0], Y * [1, 1, 1, 1, 1, 100]]),  # other units in one feature
+        1e-3 * np.column_stack([Y[:, 0], Y]),  # and in all
+    ]
+    for i, table in enumerate(tables, start=1):
         np.savetxt(tmp_path / f"{i}.csv", table, delimiter=",", header="n,a,b,c,d,e,f", comments="")
-    np.save(tmp_path / "3.npy", np.column_stack([Y[:, 0], Y]))
     notes = report_of(tmp_path).notes
-    assert notes[0] == "client-1: feature 1 ('n') counts up or down from sample to sample: row numbers? Take it out"
-    assert notes[1].startswith("client-2: feature 7 ('f') carries 100% of the energy")
-    assert notes[2].endswith("times as large as client-3's: other units?")
-    assert len(notes) == 3
+    assert notes[0].startswith("client-1: feature 1 ('n') carries 100% of the energy")
+    assert notes[1].startswith("client-2: feature 1 ('n') goes up or down by whole numbers from sample to sample")
+    assert notes[2].startswith("client-3: feature 7 ('f') carries 100% of the energy")
+    assert notes[3].startswith("feature 1 of client-1 counts the samples (row numbers?)")
+    assert "times those of client-4; if they are in other units" in notes[4]
+    assert len(notes) == 5
 
 
 def test_a_client_with_few_samples_is_noted(tmp_path):
@@ -118,8 +124,10 @@ def test_a_client_with_few_samples_is_noted(tmp_path):
     rank = report.clients[2].rank
     assert rank <= 3
     assert report.suggested["n_atoms"] == rank
-    (note,) = report.notes
-    assert note.startswith(f"client-3 has 4 samples of rank {rank}, which bounds n_atoms; others have 6 directions")
+    assert report.notes[0].startswith("client-3 has 4 samples of 6 features, fewer samples than features")
+    assert report.notes[1].startswith(
+        f"client-3 has 4 samples of rank {rank}, which bounds n_atoms; others have 6 directions"
+    )
 
 
 def test_honest_data_are_not_noted(tmp_path):
@@ -170,7 +178,11 @@ def test_the_command_prints_a_table_or_json_and_says_by_its_code_whether_all_is_
     [
         (["nothing"], 3, "no file matches"),
         ([], 3, "no data given: perdl check FOLDER"),
-        (["x", "-c", "threshold=1"], 2, "threshold: perdl check takes data.path, data.samples_in, data.variable only"),
+        (
+            ["x", "-c", "threshold=1"],
+            2,
+            "threshold: perdl check takes data.path, data.samples_in, data.variable, data.window",
+        ),
         (["x", "--samples-in", "lines"], 2, "data.samples_in = 'lines': must be"),
     ],
 )
@@ -187,6 +199,21 @@ def test_options_of_the_readers(tmp_path):
     done = run(tmp_path / "a.npz", "--samples-in", "columns", "-c", "data.variable=x")
     assert done.exit_code == 0, done.output
     assert "-c data.samples_in=columns -c data.variable=x" in done.output
+
+
+def test_what_is_done_to_samples_before_is_done_here_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Y = samples(n=40, d=4, n_global=2, n_local=2)
+    np.savetxt("a.csv", Y, delimiter=",")
+    done = run("a.csv", "--json", "-c", "data.window=5", "-c", "data.scale=client")
+    report = json.loads(done.output)
+    (look,) = report["clients"]
+    assert (look["samples"], look["features"], look["shape"], look["rank"]) == (8, 20, [5, 4], 7)
+    assert report["suggested"]["data.window"] == 5
+    assert report["suggested"]["data.scale"] == "client"
+    done = run("a.csv", "-c", "data.window=50")
+    assert done.exit_code == 3
+    assert "problem: client-1: a.csv: a window of 50 rows does not fit into a series of 40" in done.output
 
 
 # What is suggested
@@ -207,6 +234,15 @@ def test_noise_and_number_of_atoms_are_found(noise):
     rms = np.sqrt((samples("client-1", 300, 20, noise=noise, seed=1) ** 2).mean())
     assert [one.n_atoms for one in spectra] == [6] * 5
     np.testing.assert_allclose([one.noise * rms for one in spectra], noise, rtol=0.15)
+
+
+def test_noise_is_found_where_samples_are_few():
+    Y = samples(n=60, d=400, n_global=2, n_local=2, noise=0.02, seed=1).T
+    seen = spectrum(Y)
+    assert (seen.rank, seen.n_atoms) == (59, 4)
+    assert seen.noise * np.sqrt((Y**2).mean()) == pytest.approx(0.02, rel=0.1)
+    for shape in ((60, 60), (61, 60), (60, 900), (900, 60)):  # pure noise has no directions above its floor
+        assert spectrum(np.random.default_rng(0).standard_normal(shape)).n_atoms >= 0.7 * min(shape)
 
 
 def test_noise_is_found_where_atoms_fill_the_space():

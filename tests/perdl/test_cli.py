@@ -51,6 +51,9 @@ def test_simulate_runs_the_default_and_says_where_the_results_are(tmp_path):
         (["client", "--insecure", "--name", "a", "--data", "none.npy"], 3, "none.npy"),
         (["client", "--insecure", "--name", "a", "--server", "127.0.0.1:9", "--wait", "0.1"], 4, "127.0.0.1:9"),
         (["client", "--insecure", "--name", "", "--data", "none.npy"], 2, "'' cannot be a client's name"),
+        (["client", "--insecure", "--name", "a", "--wait", "nan"], 2, "--wait nan: must be a number of seconds"),
+        (["settings", "treshold"], 2, "no setting mentions 'treshold'; did you mean threshold or"),
+        (["settings", "xyzzy"], 2, "no setting mentions 'xyzzy'; perdl settings lists them all"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -61,6 +64,12 @@ def test_mistakes_end_in_one_line_and_a_code(tmp_path, arguments, code, line):
     assert line in done.stderr
     assert "Traceback" not in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_help_names_the_experiments_and_no_cell_of_the_settings_is_broken(tmp_path):
+    assert "synthetic, mnist or surveillance" in perdl("experiment", "--help", cwd=tmp_path).stdout
+    told = perdl("settings", "algorithms.md", cwd=tmp_path).stdout
+    assert "how the server combines clients' atoms, see docs/algorithms.md" in told
 
 
 def test_overwrite_takes_nothing_from_a_server_at_work(tmp_path):
@@ -154,9 +163,8 @@ def test_mnist_published_beats_one_client_alone(tmp_path, mnist):
 
 
 def test_imports_stay_light():
-    code = (
-        "import sys, {}; print(*[m for m in ('torch', 'ray', 'matplotlib', 'PIL', 'torchvision') if m in sys.modules])"
-    )
+    heavy = ("torch", "ray", "matplotlib", "PIL", "torchvision", "pyarrow", "h5py")
+    code = f"import sys, {{}}; print(*[m for m in {heavy} if m in sys.modules])"
     for module in ("perdl", "perdl.cli", "perdl_client.app", "perdl_client.node", "perdl_server.app"):
         done = subprocess.run(
             [sys.executable, "-c", code.format(module)], cwd=ROOT, capture_output=True, text=True, check=True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 
 import pytest
 from rich.console import Console
@@ -74,6 +75,21 @@ def test_lines_in_a_pipe_come_now_and_then_and_say_what_is_left(monkeypatch):
         "round 11 of 50, about 80 s left",
     ]
     assert text.getvalue().replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_a_terminal_of_any_width_shows_how_long_it_may_take(width):
+    text = io.StringIO()
+    bar = ProgressBar(Console(file=text, force_terminal=True, width=width))
+    bar.on_start(Settings(rounds=500, tolerance=0.0))
+    facts = {"error_before_update": {"min": 0.123, "median": 0.123, "max": 0.123}, "clients": 10, "bytes": 1_234_567}
+    for row in rows([6.3e-4] * 300):
+        bar.on_round({**row, **facts})
+    bar.on_end({})
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.getvalue()).replace("\r", "\n")
+    assert "300/500 change 6.3e-04" in shown
+    assert ", about 7 min left" in shown
+    assert ("clients 10  1.23 MB" in shown) == (width == 160)
 
 
 def run(*arguments):

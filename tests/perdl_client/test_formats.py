@@ -10,6 +10,8 @@ from PIL import Image
 from scipy.io import wavfile
 
 from common.errors import DataError
+from common.settings import load_settings
+from perdl_client.data import check_data
 from perdl_client.sources import load_samples
 
 TABLE = np.random.default_rng(0).standard_normal((7, 4))
@@ -286,6 +288,18 @@ def test_columns_of_other_names_or_in_another_order_are_refused(tmp_path):
     (tmp_path / "2.csv").write_text("3,4\n")  # without names: nothing is known against it
     (tmp_path / "3.csv").write_text("a,c\n1,2\n")
     assert "3.csv: column 2 is called 'c', but 'b' in '1.csv'; give all files the same columns" in message(tmp_path)
+
+
+def test_a_simulation_holds_its_clients_to_the_same_columns(tmp_path):
+    for i, names in enumerate(["ab", "ab", "ac"], start=1):
+        (tmp_path / str(i)).mkdir()
+        save_table(tmp_path / str(i) / "a.parquet", arrow({name: [1.0, 2.0] for name in names}))
+    settings = ["data.source=files", f"data.path={tmp_path}", "n_global=1"]
+    check_data(load_settings(None, [*settings[:1], f"data.path={tmp_path}/[12]", *settings[2:], "n_clients=2"]))
+    with pytest.raises(
+        DataError, match=r"/3: column 2 is called 'c', but 'b' in '.*/1'; give all files the same columns"
+    ):
+        check_data(load_settings(None, [*settings, "n_clients=3"]))
 
 
 # Anything at all

@@ -37,10 +37,10 @@ class Said:
     foreign: bool = False
 
     def about(self, words: Sequence[str]) -> str:
-        """Return the error, or the notes that hold some of the words."""
-        if self.code:
-            return self.text
-        return "; ".join(line for line in self.text.splitlines() if any(word in line for word in words))
+        """Return the error, or of the notes the one that holds all the words."""
+        if self.code or not words:
+            return self.text if self.code else ""
+        return next((line for line in self.text.splitlines() if all(word in line for word in words)), self.text)
 
 
 @dataclass(frozen=True)
