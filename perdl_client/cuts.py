@@ -159,7 +159,7 @@ class Cut:
                     f"but a sample is {self.shape[0]} plain numbers; save the array before it was flattened"
                 )
             return cut_patches(rows.reshape(-1, *self.shape), self.size, self.stride)
-        return np.ascontiguousarray(rows)  # the same numbers in another layout would give other last bits
+        return rows
 
     def undo(self, pieces: Floats, n: int) -> Floats:
         """Return the ``n`` samples (n, prod(shape)) of pieces (n', d); overlaps are averaged, gaps NaN."""

@@ -104,7 +104,8 @@ def load_samples(
             raise file_error(file, wrong)
         parts.append(part)
     data = parts[0].data if len(parts) == 1 else np.concatenate([part.data for part in parts], axis=1)
-    samples = Samples(data, parts[0].shape, features.names)
+    # The same numbers in another layout would give other last bits.
+    samples = Samples(np.ascontiguousarray(data.T).T, parts[0].shape, features.names)
     if n_features is not None and len(data) != n_features:
         wrong = f"has {len(data)} features per sample, but {n_features} are expected"
         cure = _turn(samples, n_features, samples_in)

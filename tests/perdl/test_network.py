@@ -223,7 +223,7 @@ def captured(hosts: Hosts) -> list[bytes]:
 
 def capture(hosts: Hosts) -> None:
     # At the clients' side: tcpdump would end if its own end of the cable were taken down.
-    command = ["tcpdump", "--immediate-mode", "-U", "-Z", "root", "-i", "net0", "-w", "wire.pcap", "tcp"]
+    command = ["tcpdump", "--immediate-mode", "-B", "65536", "-U", "-Z", "root", "-i", "net0", "-w", "wire.pcap", "tcp"]
     hosts.start(hosts.clients, "tcpdump", *command)
     hosts.processes.wait_for(lambda: "listening on net0" in hosts.processes.log("tcpdump"), 20)
 

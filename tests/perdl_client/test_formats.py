@@ -325,3 +325,14 @@ def test_damaged_files_give_samples_or_one_clear_line(tmp_path):
             except DataError as error:
                 outcome = str(error)
             assert len(outcome.splitlines()) == 1 if isinstance(outcome, str) else np.isfinite(outcome).all()
+
+
+def test_the_same_numbers_lie_the_same_way_in_memory_whatever_the_file(tmp_path):
+    rows = np.random.default_rng(0).standard_normal((30, 4))
+    np.save(tmp_path / "a.npy", rows)
+    np.save(tmp_path / "b.npy", np.asfortranarray(rows))
+    np.save(tmp_path / "c.npy", rows.T.copy())
+    for name, way in {"a": "rows", "b": "rows", "c": "columns"}.items():
+        data = load_samples(tmp_path / f"{name}.npy", samples_in=way).data
+        assert np.array_equal(data, rows.T)
+        assert data.T.flags.c_contiguous, name
