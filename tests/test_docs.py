@@ -35,14 +35,28 @@ STORIES = ["docs/tutorial.md", *sorted(f"docs/how-to/{path.name}" for path in (R
 """Pages whose blocks, of bash and of Python, go on from one another."""
 
 
+ELSEWHERE = {
+    "experiment synthetic --quick": "perdl/test_synthetic_experiment.py",
+    "experiment mnist --quick": "perdl/test_mnist_experiment.py",
+}
+"""Commands that take long and that other tests give, to look at what comes out."""
+
+
 def blocks(page):
     """Language and text of each fenced block of a page."""
     return re.findall(r"```(\w+)\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL)
 
 
 def scripts(page):
-    """The bash blocks of a page, without those that install (CI runs them)."""
-    return [text for language, text in blocks(page) if language == "bash" and "python3 -m venv" not in text]
+    """The bash blocks of a page, without those that install (CI runs them) or that other tests run."""
+    others = ("python3 -m venv", *ELSEWHERE)
+    return [text for language, text in blocks(page) if language == "bash" and not any(word in text for word in others)]
+
+
+def test_what_is_run_elsewhere_is():
+    for command, file in ELSEWHERE.items():
+        words = ", ".join(f'"{word}"' for word in command.split())
+        assert words in (ROOT / "tests" / file).read_text()
 
 
 def make_samples(folder):
@@ -90,8 +104,6 @@ def test_commands_of_the_docs_run(tmp_path, page, number, request):
         pytest.skip("nginx is not installed")
     if "mnist" in script:
         (tmp_path / "mnist").symlink_to(request.getfixturevalue("mnist"))
-    if "experiment mnist" in script:
-        pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: experiments)")
     if "frames" in script:
         (tmp_path / "frames").symlink_to(request.getfixturevalue("shared_data") / "video-vtest" / "frames")
     make_samples(tmp_path / "samples")

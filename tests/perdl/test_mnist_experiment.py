@@ -7,10 +7,12 @@ import sys
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from common.coders import omp
 from common.errors import SettingsError
 from common.settings import settings_from_values
+from perdl.cli import app
 from perdl.experiments.error_path import error_path
 from perdl.experiments.federation import Client, first_dictionaries, perma, used
 from perdl.experiments.images import deal_digits, deal_mnist
@@ -131,8 +133,10 @@ def test_quick_run_of_the_digits_alone(tmp_path):
 
 def test_quick_run_on_mnist(tmp_path, mnist):
     pytest.importorskip("sklearn")
-    data = {"source": "mnist", "path": str(mnist)}
-    results = run(settings(dtype="float32", data=data), tmp_path, quick=True)
+    told = ["-c", f"data.path={mnist}", "--output", str(tmp_path / "out")]
+    done = CliRunner().invoke(app, ["experiment", "mnist", "--quick", *told])
+    assert done.exit_code == 0, done.output
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
     errors = {(r["trained with"], r["strategy"]): r["error"] for r in results["tables"]["MNIST: error"]}
     assert errors["top-k 8", "PerMA, procrustes, finished"] < errors["top-k 8", "alone, finished"]
     assert "MNIST images" in results["sentences"][0]
@@ -166,7 +170,8 @@ def test_clients_that_use_few_atoms_lower_what_is_shared(digits):
 
 def test_procrustes_is_left_out_where_the_learner_is_not_orthonormal(tmp_path):
     pytest.importorskip("sklearn")
-    results = run(settings(learner="gradient", aggregation="mean"), tmp_path, quick=True)
+    changes = {"learner": "gradient", "aggregation": "mean", "rounds": 1, "warmup_steps": 1}
+    results = run(settings(**changes), tmp_path, quick=True)
     names = {row["strategy"] for row in results["tables"]["8x8 digits: error"]}
     assert {f"PerMA, {name}" for name in AGGREGATIONS} - names == {"PerMA, procrustes"}
 
