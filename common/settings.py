@@ -161,6 +161,17 @@ class DataSettings(_Table):
         return self
 
     @property
+    def bends(self) -> bool:
+        """Whether atoms of what is learnt from are other than those of the samples."""
+        return self.divide_by is not None or self.scale == "features" or self.whiten
+
+    @property
+    def prepares(self) -> bool:
+        """Whether samples are cut or changed at all before they are learnt from."""
+        cut = self.source != "video" and (self.window or self.patch) is not None
+        return cut or self.bends or self.center or self.drop_constant or self.scale != "none"
+
+    @property
     def video_patch(self) -> int:
         """Side of a video's patch."""
         return self.patch or 40

@@ -35,6 +35,8 @@ class RunResult:
     consensus : (r_g,) array
     local_dictionaries : dict of str to (d, r_l) array
         By client; empty for a server's folder, whose clients keep their own.
+    usage : dict of str to (r,) array
+        By client: the share of its data's energy that each atom carries, global atoms first.
     history : list of dict
         One row a round.
     """
@@ -44,6 +46,7 @@ class RunResult:
     global_dictionary: Floats
     consensus: Floats
     local_dictionaries: dict[str, Floats]
+    usage: dict[str, Floats]
     history: list[dict[str, Any]]
 
     def __repr__(self) -> str:
@@ -74,12 +77,12 @@ def read_run(folder: str | Path) -> RunResult:
     summary = read_summary(folder)
     with np.load(folder / "global_dictionary.npz", allow_pickle=False) as file:
         D, consensus = file["dictionary"], file["consensus"]
-    local = {}
+    local, usage = {}, {}
     for path in sorted(folder.glob("clients/*/dictionary.npz"), key=lambda path: natural_key(path.parent.name)):
         with np.load(path, allow_pickle=False) as file:
-            local[path.parent.name] = file["local"]
+            local[path.parent.name], usage[path.parent.name] = file["local"], file["usage"]
     rows = (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
-    return RunResult(folder, summary, D, consensus, local, [json.loads(row) for row in rows])
+    return RunResult(folder, summary, D, consensus, local, usage, [json.loads(row) for row in rows])
 
 
 def simulate(

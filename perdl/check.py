@@ -227,7 +227,7 @@ def _as_learnt(Y: Floats, shape: tuple[int, ...], settings: Settings, look: Look
     cut = cut_of(settings.data, shape)
     Y = cut.apply(Y.T).T
     look.features, look.samples, look.shape = *Y.shape, list(cut.piece)
-    preprocessing = fit_preprocessing(Y, settings.data, look.name, cut.piece[-1] if cut.kind else 0)
+    preprocessing = fit_preprocessing(Y, settings.data, look.name, cut.channels)
     return preprocessing.apply(Y)
 
 

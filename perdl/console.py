@@ -40,7 +40,7 @@ def print_summary(console: Console, summary: Mapping[str, Any], folder: Path) ->
         table.add_column("off truth", justify="right")
     for name, facts in summary["clients"].items():
         cells = [escape(name), str(facts["n_samples"]), str(facts["n_atoms"]), f"{facts['nonzeros']:.1f}"]
-        cells += [f"{facts[key]:.0%}" if key in facts else "-" for key in ("final_shared", "final_own")]
+        cells += [f"{round(100 * facts[key])}%" if key in facts else "-" for key in ("final_shared", "final_own")]
         cells.append(f"{facts.get('final_error', float('nan')):.3g}")
         if with_files:
             cells.append(escape(Path(facts.get("file", "")).name))
@@ -58,7 +58,7 @@ def print_summary(console: Console, summary: Mapping[str, Any], folder: Path) ->
         console.print(errors)
     travelled = sum(sum(phase.values()) for phase in summary["bytes"].values())
     rounds = summary["rounds"]
-    took = f"{rounds} round{'s' * (rounds != 1)} in {summary['seconds']:.1f} s, {human_bytes(travelled)}"
+    took = f"{rounds} round{'s' * (rounds != 1)}, {summary['seconds']:.1f} s in all, {human_bytes(travelled)}"
     lines = [f"{took}: {_why(summary)}"]
     if (final.get("consensus") or {}).get("min") is not None and rounds:
         change = f", last change {final['change']:.1e}" if final.get("change") is not None else ""

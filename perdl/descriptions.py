@@ -45,7 +45,11 @@ def why_not(figure: str, reading: Reading, client: str | None = None) -> str:
     if figure == "usage" and not any(u.size for u in reading.usage.values()):
         return at_clients if run and not reading.own else "it was not noted how much each atom carries"
     if figure == "participation" and not reading.metrics:
-        return "no round was done" if not reading.rounds else "it was not noted who answered which round"
+        return (
+            "no round was done"
+            if not reading.rounds
+            else "who answered which round is in a run's folder alone; give that, see output"
+        )
     return ""
 
 

@@ -50,6 +50,8 @@ class PerDL(Parameters):
         How far the matched atoms lay apart before the first round; a jump tells where shared atoms end.
     consensus_ : (r^g,) array
         1 where all clients' versions of an atom agree.
+    usage_ : dict of str to (r,) array
+        Share of the energy of a client's data that each of its atoms carries, the global ones first.
     n_rounds_ : int
     stop_reason_ : str
     history_ : list of dict
@@ -242,6 +244,7 @@ class PerDL(Parameters):
         self.client_names_ = list(fitted.local_dictionaries)
         self.path_lengths_ = np.array(fitted.summary["path_lengths"])
         self.consensus_ = fitted.consensus
+        self.usage_ = fitted.usage
         self.n_rounds_ = int(fitted.summary["rounds"])
         self.stop_reason_ = str(fitted.summary["stop_reason"])
         self.history_ = fitted.history

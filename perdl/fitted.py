@@ -18,7 +18,7 @@ from common.settings import Settings, changed, settings_from_values
 from perdl.arrays import InputError
 from perdl.newcomer import newcomer
 from perdl_client.cuts import Cut
-from perdl_client.model import ClientModel
+from perdl_client.model import ClientModel, carried
 from perdl_client.preprocess import Preprocessing, fit_preprocessing
 from perdl_client.start import rms
 
@@ -61,6 +61,8 @@ class Fitted:
         What is done to each client's samples first.
     scales : dict of str to float
         Root mean square of each client's data, for thresholds in its units.
+    usage : dict of str to (r,) array
+        Share of the energy of a client's data that each atom carries, global atoms first.
     states : dict of str to dict
         Scalars and arrays with which a client that took part can go on.
     """
@@ -72,6 +74,7 @@ class Fitted:
     local_dictionaries: dict[str, Floats]
     preprocessings: dict[str, Preprocessing]
     scales: dict[str, float]
+    usage: dict[str, Floats]
     states: dict[str, State]
 
     @property
@@ -94,12 +97,14 @@ class Fitted:
         D_l = newcomer(
             Y, self.global_dictionary, s.for_client(name), s.seed, name, rounds=s.rounds, tolerance=s.tolerance
         )
-        return replace(
+        joined = replace(
             self,
             local_dictionaries={**self.local_dictionaries, name: D_l},
             preprocessings={**self.preprocessings, name: preprocessing},
             scales={**self.scales, name: scale},
         )
+        one = joined.model(name)
+        return replace(joined, usage={**self.usage, name: carried(one.coder(Y, one.dictionary), Y)})
 
 
 def settings_of(params: Mapping[str, Any], names: Sequence[str], former: Fitted | None) -> Settings:
@@ -128,14 +133,14 @@ def settings_of(params: Mapping[str, Any], names: Sequence[str], former: Fitted 
         raise SettingsError(f"clients: there is no data set {unknown[0]}; there are {', '.join(names)}")
     if former is None:
         return settings
-    if missing := [name for name in former.states if name not in names]:
-        raise InputError(f"partial_fit needs the data of all clients of the run; {missing[0]} is missing")
-    before = former.summary["settings"]
-    for key, value in settings.model_dump(exclude_none=True).items():
-        if key not in _MAY_CHANGE and value != before.get(key):
+    if missing := [name for name in former.local_dictionaries if name not in names]:
+        raise InputError(f"partial_fit needs the data of all clients of the model; {missing[0]} is missing")
+    before, now = settings_from_values(former.summary["settings"]).flat(), settings.flat()
+    for key in before | now:
+        if key not in _MAY_CHANGE and now.get(key) != before.get(key):
             raise SettingsError(
-                f"{key} = {value!r}, but was {before.get(key)!r} when the run began: partial_fit may change rounds, "
-                "tolerance and output only; call fit for a new run"
+                f"{key} = {now.get(key)!r}, but was {before.get(key)!r} when the run began: partial_fit may change "
+                "rounds, tolerance and output only; call fit for a new run"
             )
     return changed(settings, rounds=settings.rounds + former.summary["rounds"])
 
@@ -205,6 +210,7 @@ def _federate(samples: Mapping[str, Floats], settings: Settings, former: Fitted 
         local_dictionaries={name: run.local_dictionaries[name] for name in samples},
         preprocessings={name: preprocessing for name, (preprocessing, _) in prepared.items()},
         scales={name: scale for name, (_, scale) in prepared.items()},
+        usage={name: run.usage[name] for name in samples},
         states={name: {**p.scalars, **p.arrays} for name, p in zip(samples, after, strict=True)},
     )
 
@@ -252,7 +258,8 @@ def save_fitted(path: Path, head: Mapping[str, Any], fitted: Fitted) -> None:
     arrays = {"global": fitted.global_dictionary, "consensus": fitted.consensus}
     clients = []
     for i, name in enumerate(fitted.local_dictionaries):
-        own = {"local": fitted.local_dictionaries[name]} | fitted.preprocessings[name].arrays()
+        own = {"local": fitted.local_dictionaries[name], "usage": fitted.usage[name]}
+        own |= fitted.preprocessings[name].arrays()
         arrays |= {f"{i} {key}": value for key, value in own.items()}
         kept, state = _parted(fitted.states.get(name, {}))
         arrays |= {f"{i} state {key}": value for key, value in kept.items()}
@@ -294,6 +301,7 @@ def load_fitted(path: Path) -> tuple[dict[str, Any], Fitted]:
         local_dictionaries={name: arrays[f"{mark}local"] for name, (mark, _) in clients.items()},
         preprocessings={name: Preprocessing.of(arrays, mark) for name, (mark, _) in clients.items()},
         scales={name: client["scale"] for name, (_, client) in clients.items()},
+        usage={name: arrays[f"{mark}usage"] for name, (mark, _) in clients.items()},
         states=states,
     )
     return head, fitted

@@ -171,6 +171,7 @@ def _read_estimator(model: PerDL) -> Reading:
         global_dictionary=D,
         consensus=model.consensus_,
         own={name: components.T for name, components in model.local_components_.items()},
+        usage=model.usage_,
         shape=(shape := _shape(model.summary_, len(D))),
         is_series=_is_series(model.summary_, shape),
         names=tuple(map(str, getattr(model, "feature_names_in_", ()))),

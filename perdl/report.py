@@ -248,7 +248,10 @@ def _participants(reading: Reading) -> list[dict[str, str]]:
             "rounds": f"{rounds} of {reading.summary.get('rounds', 0)}" if reading.metrics else "-",
             "came back": str(facts.get("returns", 0)),
         }
-        row |= {key: f"{facts[f'final_{key}']:.0%}" if f"final_{key}" in facts else "-" for key in ("shared", "own")}
+        row |= {
+            key: f"{round(100 * facts[f'final_{key}'])}%" if f"final_{key}" in facts else "-"
+            for key in ("shared", "own")
+        }
         row["error"] = f"{facts['final_error']:.3g}" if "final_error" in facts else "-"
         rows.append(row)
     return rows

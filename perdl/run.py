@@ -58,7 +58,10 @@ def simulate(settings: Settings, engine: Engine = "in-process") -> dict[str, Any
             summary["clients"].get(f"client-{i + 1}", {})["file"] = str(file)
         summary["warnings"] = [*summary.get("warnings", []), *doubts]
         write_json(folder / "summary.json", summary)
-    if settings.data.source == "mnist":
+    if settings.data.source == "mnist" and settings.data.prepares:
+        summary["warnings"].append("no comparison on test images, which are as they are: the samples were preprocessed")
+        write_json(folder / "summary.json", summary)
+    elif settings.data.source == "mnist":
         from perdl.comparison import compare_on_test_images
 
         with np.load(folder / "global_dictionary.npz") as file:

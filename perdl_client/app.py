@@ -26,7 +26,7 @@ from common.threads import one_blas_thread
 from perdl_client.data import ClientData, Identity, load_data, truth
 from perdl_client.learners import LEARNERS
 from perdl_client.local_update import relative_error, retract
-from perdl_client.model import ClientModel, save_model, shares
+from perdl_client.model import ClientModel, carried, save_model, shares
 from perdl_client.round import client_round
 from perdl_client.samples import names_mark
 from perdl_client.start import first_dictionary, largest_feature_share, mean_share, rms, usage, used_atoms
@@ -98,7 +98,7 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
     energies = usage(X)
     used = used_atoms(X, learning.min_usage, identity.min_samples(learning))
     if not Y.any():
-        how = "equal, thus zero once their mean is taken off" if settings.data.center else "zero"
+        how = "zero" if not data.preprocessing.offset.any() else "equal, thus zero once their mean is taken off"
         raise DataError(f"all {Y.shape[1]} samples of {identity.name} are {how}: look at its data, or leave it out")
     if len(used) == 0:
         raise SettingsError(_why_unused(identity, learning, Y, X))
@@ -181,11 +181,11 @@ def _finish(payload: Payload, context: Context) -> RecordDict:
     shared, own = shares(Y, D_g, D_l, X)
     scalars: dict[str, Scalar] = {"error": relative_error(Y, D, X), "shared": shared, "own": own}
     known = truth(identity, settings)
-    if known is not None and known.local_dictionary.shape == D_l.shape:
+    if known is not None and known.local_dictionary.shape == D_l.shape and not settings.data.bends:
         scalars["local_distance"] = dictionary_distance(D_l, known.local_dictionary)
     model = ClientModel(D_g, D_l, data.preprocessing, coder, data.cut, data.names)
     # Its state stays: a run that was interrupted may go on.
-    save_model(model, usage(X) / max(float(np.linalg.norm(Y)) ** 2, 1e-300), identity.folder(settings))
+    save_model(model, carried(X, Y), identity.folder(settings))
     _samples.pop((run, identity.name), None)
     return pack({}, client=identity.name, **scalars)
 

@@ -142,6 +142,13 @@ class Cut:
             return (self.size, int(np.prod(self.shape)))
         return (self.size, self.size, *self.shape[2:]) if self.kind == "patch" else self.shape
 
+    @property
+    def channels(self) -> int:
+        """How many numbers are measured at each place of a piece; of plain numbers, each is one of its own."""
+        if self.kind == "window" or len(self.piece) != 2:
+            return self.piece[-1]
+        return 1
+
     def apply(self, rows: Floats) -> Floats:
         """Return the pieces (n', d) of samples (n, prod(shape)).
 
@@ -151,6 +158,11 @@ class Cut:
             If they are too small, or patches are asked of what is no image.
         """
         if self.kind == "window":
+            if len(self.shape) > 1:
+                raise DataError(
+                    f"data.window = {self.size}: needs a time series, but a sample is an image of "
+                    f"{' x '.join(map(str, self.shape))}; cut images with data.patch"
+                )
             return cut_windows(rows, self.size, self.stride)
         if self.kind == "patch":
             if len(self.shape) not in (2, 3):

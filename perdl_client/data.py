@@ -129,11 +129,21 @@ def load_data(identity: Identity, settings: Settings) -> ClientData:
         raise DataError(f"{identity.name}: {error}") from None
     if Y.size == 0:
         raise DataError(f"{identity.name} has no data: {Y.shape[1]} samples of {Y.shape[0]} features")
-    largest = float(np.abs(Y).max())
-    if not largest < np.finfo(Y.dtype).max ** 0.25:
-        raise DataError(f"{identity.name} has values up to {largest:.3g}, too large for {settings.dtype}: rescale them")
-    preprocessing = fit_preprocessing(Y, settings.data, identity.name, cut.piece[-1] if cut.kind else 0)
-    return ClientData(preprocessing.apply(Y), cut, preprocessing, samples.names)
+    _require_moderate(Y, f"{identity.name} has values", "rescale them")
+    preprocessing = fit_preprocessing(Y, settings.data, identity.name, cut.channels)
+    with np.errstate(over="ignore", invalid="ignore"):
+        Z = preprocessing.apply(Y)
+    _require_moderate(Z, f"{identity.name} has, once preprocessed, values", "look at data.divide_by")
+    return ClientData(Z, cut, preprocessing, samples.names)
+
+
+def _require_moderate(Y: Floats, whose: str, cure: str) -> None:
+    """Raise if numbers are so large or so small that their squares' sums leave the float type."""
+    largest, limits = float(np.abs(Y).max()), np.finfo(Y.dtype)
+    if not largest < limits.max**0.25:
+        raise DataError(f"{whose} up to {largest:.3g}, too large for {Y.dtype}: {cure}")
+    if 0 < largest < limits.tiny**0.5 * 1e3:
+        raise DataError(f"{whose} of {largest:.3g} at most, too small for {Y.dtype}: {cure}")
 
 
 def truth(identity: Identity, settings: Settings) -> ClientTruth | None:

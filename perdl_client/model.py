@@ -16,6 +16,7 @@ from common.errors import PerdlError
 from common.files import write_npz
 from perdl_client.cuts import Cut
 from perdl_client.preprocess import Preprocessing
+from perdl_client.start import usage
 
 Floats = NDArray[np.floating]
 
@@ -122,14 +123,20 @@ def shares(Y: Floats, global_dictionary: Floats, local_dictionary: Floats, X: Fl
     return 1 - left, left - unexplained
 
 
-def save_model(model: ClientModel, usage: Floats, folder: Path) -> None:
+def carried(X: Floats, Y: Floats) -> Floats:
+    """Return the share (r,) of the energy of samples (d, n) that each atom's codes (r, n) carry."""
+    share: Floats = usage(X) / max(float(np.linalg.norm(Y)) ** 2, np.finfo(np.float64).tiny)
+    return share
+
+
+def save_model(model: ClientModel, share: Floats, folder: Path) -> None:
     """Write ``dictionary.npz``.
 
     Parameters
     ----------
     model : ClientModel
-    usage : (r,) array
-        Share of the data's energy that each atom's codes carry, global atoms first.
+    share : (r,) array
+        See :func:`carried`.
     folder : Path
 
     Notes
@@ -138,7 +145,7 @@ def save_model(model: ClientModel, usage: Floats, folder: Path) -> None:
     ``offset``, ``scale`` and ``whitener`` of its preprocessing; ``head``, the rest as JSON.
     """
     head = {"version": VERSION, "coder": _named(model.coder), "cut": astuple(model.cut)}
-    arrays = {"global": model.global_dictionary, "local": model.local_dictionary, "usage": usage}
+    arrays = {"global": model.global_dictionary, "local": model.local_dictionary, "usage": share}
     arrays |= model.preprocessing.arrays()
     text = {"names": np.array(model.names, dtype=np.str_), "head": np.array(json.dumps(head))}
     write_npz(folder / FILE, **arrays, **text, shape=np.array(model.cut.piece))

@@ -104,11 +104,12 @@ def fit_preprocessing(Y: Floats, data: DataSettings, name: str, channels: int = 
         If a scale that is to be the data's own is zero or not finite.
     """
     d, dtype = len(Y), Y.dtype
+    constant = (Y[:, :1] == Y).all(axis=1)
     offset = np.zeros(d, dtype=dtype)
     if data.center:
-        offset = Y.mean(axis=1)
+        offset = np.where(constant, Y[:, 0], Y.mean(axis=1))  # the mean of equal numbers is off by its rounding
     elif data.drop_constant:
-        offset = np.where((Y[:, :1] == Y).all(axis=1), Y[:, 0], 0).astype(dtype)
+        offset = np.where(constant, Y[:, 0], 0).astype(dtype)
     scale = np.ones(d, dtype=dtype)
     if data.divide_by is not None:
         scale = constants(data.divide_by, d, channels or d, name).astype(dtype)
@@ -121,7 +122,7 @@ def fit_preprocessing(Y: Floats, data: DataSettings, name: str, channels: int = 
             )
         scale = (scale * own).astype(dtype)
     elif data.scale == "features":
-        own_each = Z.std(axis=1)
+        own_each = np.where(constant, 0, Z.std(axis=1))
         scale = scale * np.where(own_each > 0, own_each, 1).astype(dtype)  # a constant feature stays what it is
     simple = Preprocessing(offset, scale)
     return Preprocessing(offset, scale, whitening(simple.apply(Y))) if data.whiten else simple

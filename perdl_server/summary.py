@@ -51,7 +51,8 @@ def final_metrics(clients: Mapping[str, Mapping[str, Any]], D: Floats | None, se
     if distances:
         final["local_distance_max"] = max(distances)
     s = settings.synthetic
-    if D is not None and settings.data.source == "synthetic" and D.shape == (s.n_features, s.n_global):
+    known = settings.data.source == "synthetic" and not settings.data.bends
+    if D is not None and known and D.shape == (s.n_features, s.n_global):
         truth = true_global_dictionary(settings.seed, s.n_features, s.n_global)
         final["global_distance"] = dictionary_distance(D, truth)
     return final

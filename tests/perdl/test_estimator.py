@@ -204,6 +204,24 @@ def test_partial_fit_ends_on_the_bits_of_one_fit(tmp_path, through, first):
     assert [row["round"] for row in part.history_] == list(range(1, 10))
 
 
+def test_usage_is_the_energy_of_each_atoms_codes(model, tmp_path):
+    model.save(tmp_path / "model.npz")
+    for one in (model, PerDL.load(tmp_path / "model.npz"), PerDL(**FAST).fit(DATA).add_client(draw("dan"), "dan")):
+        for name, X in DATA.items() if "dan" not in one.client_names_ else {"dan": draw("dan")}.items():
+            codes = one.transform(X, name)
+            np.testing.assert_allclose(one.usage_[name], (codes**2).sum(axis=0) / (X**2).sum(), rtol=1e-12)
+
+
+def test_partial_fit_wants_those_who_came_later_too_and_sees_what_was_unset(model):
+    late = PerDL(**FAST).fit(DATA).add_client(draw("dan"), "dan")
+    with pytest.raises(ValueError, match="needs the data of all clients of the model; dan is missing"):
+        late.partial_fit(DATA)
+    with pytest.raises(SettingsError, match="n_atoms = None, but was 8 when the run began"):
+        PerDL(**{**FAST, "n_atoms": 8}).fit(DATA).set_params(n_atoms=None).partial_fit(DATA)
+    with pytest.raises(SettingsError, match=r"data.scale = 'client', but was 'none'"):
+        PerDL(**FAST).fit(DATA).set_params(scale="client").partial_fit(DATA)
+
+
 def test_partial_fit_begins_where_nothing_was_and_holds_to_its_run(model):
     assert same(PerDL(**FAST).partial_fit(DATA), model)
     part = PerDL(**FAST, rounds=1).fit(DATA)

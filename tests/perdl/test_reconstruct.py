@@ -137,3 +137,17 @@ def test_what_does_not_fit_is_said_in_a_line(table):
         assert words in text
         assert "\n" not in text
     assert not (folder / "x.csv").exists()
+
+
+def test_no_figure_compares_preprocessed_data_with_what_is_not(tmp_path, request):
+    settings = load_settings(None, ["n_clients=2", "rounds=1", "data.whiten=true", f"output={tmp_path / 'a'}"])
+    final = simulate(settings)["final"]
+    assert "global_distance" not in final
+    assert "local_distance_max" not in final
+    mnist = request.getfixturevalue("mnist")
+    told = [f"data.path={mnist}", "data.patch=14", "n_clients=2", "data.n_samples=20", "rounds=1", "warmup_steps=2"]
+    told += ["n_atoms=20", "n_global=5", f"output={tmp_path / 'b'}"]
+    summary = simulate(load_settings(find_config("mnist"), told))
+    assert "evaluation" not in summary
+    assert "no comparison on test images" in " ".join(summary["warnings"])
+    assert summary["shape"] == [14, 14]

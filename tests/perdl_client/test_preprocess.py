@@ -9,6 +9,7 @@ from common.coders import OMP, HardThreshold, TopK
 from common.errors import DataError, PerdlError, SettingsError
 from common.settings import DataSettings, settings_from_values
 from perdl_client.cuts import Cut
+from perdl_client.data import Identity, load_data
 from perdl_client.model import ClientModel, load_model, save_model, shares
 from perdl_client.preprocess import Preprocessing, fit_preprocessing
 
@@ -157,3 +158,50 @@ def test_constants_may_be_written_as_numbers():
     for wrong in (True, [], ["a"], {"a": 1}):
         with pytest.raises(ValueError, match="divide_by"):
             DataSettings(source="files", divide_by=wrong)
+
+
+@pytest.mark.parametrize(
+    "data", [{"center": True}, {"scale": "features"}, {"center": True, "scale": "features"}], ids=str
+)
+def test_what_is_constant_leaves_no_rounding_behind(data):
+    """The mean of 0.1, taken a thousand times, is off by 1e-17, which is nothing to be learnt from."""
+    held = np.vstack([rng.standard_normal((2, 1000)), np.full((1, 1000), 0.1)])
+    preprocessing, Z = fitted(held, **data)
+    assert preprocessing.scale[2] == 1
+    assert set(np.unique(Z[2])) == ({0.0} if "center" in data else {0.1})
+    assert not fitted(np.tile([[0.1], [0.2], [0.3]], 50), **{**data, "center": True})[1].any()
+
+
+def test_channels_are_those_of_windows_and_colours():
+    assert Cut("window", 8, 8, (3,)).channels == 3
+    assert Cut("patch", 4, 4, (9, 9)).channels == 1
+    assert Cut("patch", 4, 4, (9, 9, 3)).channels == 3
+    assert Cut("", 0, 0, (9, 9, 3)).channels == 3
+    assert Cut("", 0, 0, (9,)).channels == 9
+    with pytest.raises(DataError, match="needs a time series, but a sample is an image of 5 x 7"):
+        Cut("window", 2, 2, (5, 7)).apply(np.zeros((4, 35)))
+
+
+@pytest.mark.parametrize(
+    ("factor", "dtype", "data", "words"),
+    [
+        (1e80, "float64", {}, "has values up to .*, too large for float64: rescale them"),
+        (1e-170, "float64", {"scale": "client"}, "has values of .* at most, too small for float64: rescale them"),
+        (
+            1,
+            "float64",
+            {"divide_by": "1e-300"},
+            r"once preprocessed, values up to .*, too large .* look at data.divide_by",
+        ),
+        (1, "float32", {"divide_by": "1e-30"}, "once preprocessed, values up to .*, too large for float32"),
+        (1, "float64", {"divide_by": "1e300"}, "once preprocessed, values of .* at most, too small"),
+    ],
+)
+def test_numbers_beyond_what_can_be_squared_are_told_at_the_right_place(
+    tmp_path, monkeypatch, factor, dtype, data, words
+):
+    monkeypatch.delenv("PERDL_SIMULATION", raising=False)
+    np.save(tmp_path / "a.npy", Y.T * factor)
+    settings = settings_from_values({"dtype": dtype, "data": {"source": "files", **data}})
+    with pytest.raises(DataError, match=words):
+        load_data(Identity.of({"name": "ada", "data": str(tmp_path / "a.npy")}), settings)
