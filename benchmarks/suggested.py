@@ -12,8 +12,9 @@ from itertools import product
 
 import numpy as np
 
+from common.data_settings import SyntheticSettings
 from common.errors import PerdlError
-from common.settings import SyntheticSettings, load_settings
+from common.settings import load_settings
 from common.synthetic import generate
 from perdl.run import simulate
 from perdl.suggest import spectrum, suggest

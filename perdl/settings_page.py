@@ -8,7 +8,8 @@ from typing import Any, get_args
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from common.settings import DataSettings, EvaluationSettings, LearningSettings, Settings, SyntheticSettings
+from common.data_settings import DataSettings, EvaluationSettings, SyntheticSettings
+from common.settings import LearningSettings, Settings
 
 Row = tuple[str, str, str, str]
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from common.data_settings import DataSettings
 from common.errors import DataError, SettingsError
-from common.settings import DataSettings
 from perdl_client.cuts import Cut
 
 Floats = NDArray[np.floating]

@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 import perdl
+from common.data_settings import DataSettings
 from common.dictionaries import dictionary_distance
 from common.errors import DataError, PerdlError, SettingsError
-from common.settings import DataSettings, LearningSettings, Settings, settings_from_values
+from common.settings import LearningSettings, Settings, settings_from_values
 from common.synthetic import generate, true_global_dictionary
 from perdl import PerDL
 from perdl.fitted import DATA_PARAMETERS

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from common.coders import OMP, HardThreshold, TopK
+from common.data_settings import DataSettings
 from common.errors import DataError, PerdlError, SettingsError
-from common.settings import DataSettings, settings_from_values
+from common.settings import settings_from_values
 from perdl_client.cuts import Cut
 from perdl_client.data import Identity, load_data
 from perdl_client.model import ClientModel, load_model, save_model, shares

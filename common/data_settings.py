@@ -1,0 +1,137 @@
+"""The tables of the settings: where samples come from, what is done to them first, and how a result is measured."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+
+class Table(BaseModel):
+    """A table of settings: unknown names, other types and what is not finite are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class DataSettings(Table):
+    """Where samples come from."""
+
+    source: Literal["synthetic", "mnist", "files", "video", "memory"] = Field(
+        "synthetic", description="what a simulation learns from; memory: arrays that perdl.PerDL was given"
+    )
+    path: str | None = Field(
+        None,
+        description="mnist: folder of the IDX files; files: folder or glob, a file or a folder a client; "
+        "video: folder of frames, or a video file (extra: video)",
+    )
+    samples_in: Literal["rows", "columns"] = Field("rows", description="orientation of files")
+    variable: str | None = Field(None, description="name of the array in .npz, .mat and HDF5 files")
+    n_samples: int | None = Field(None, ge=1, description="samples a client; default 200 synthetic, 500 mnist")
+    center: bool = Field(False, description="subtract each client's own mean of every feature")
+    drop_constant: bool = Field(
+        False, description="set features that are constant at a client to zero there; center does so too"
+    )
+    divide_by: str | None = Field(
+        None, description='constants that features (or channels) are divided by, agreed by all: "1, 200, 0.5"'
+    )
+    scale: Literal["none", "client", "features"] = Field(
+        "none",
+        description="client: divide by the client's own root mean square; features: each feature by its own standard "
+        "deviation, which bends what is shared unless clients are alike",
+    )
+    whiten: bool = Field(
+        False, description="make each client's second moments equal (ZCA); shared atoms are then of whitened data"
+    )
+    majority: float = Field(0.9, ge=0, le=1, description="mnist: share of a client's own digit")
+    layout: Literal["thumbnails", "blocks", "fixed-camera"] = Field(
+        "thumbnails", description="video: what a column of a frame's matrix is, see perdl_client/layouts.py"
+    )
+    patch: int | None = Field(
+        None,
+        ge=1,
+        description="cut images into patches of so many pixels a side; video: default 40; with blocks, how many blocks "
+        "along each side",
+    )
+    window: int | None = Field(
+        None,
+        ge=1,
+        description="cut a time series (rows are moments) into windows of so many rows; video, fixed-camera: frames in "
+        "a row that a client holds, default 4",
+    )
+    stride: int | None = Field(
+        None, ge=1, description="rows or pixels from one window or patch to the next; default: no overlap"
+    )
+    every: int = Field(1, ge=1, description="video: take every so many-th frame")
+    n_frames: int | None = Field(None, ge=1, description="video: take at most so many frames")
+    masks: str | None = Field(
+        None, description="video: folder of masks of what moves; default: groundtruth beside the frames"
+    )
+
+    @field_validator("divide_by", mode="before")
+    @classmethod
+    def _as_text(cls, value: Any) -> Any:
+        """A number, or a list of them, as the text that stands for it everywhere."""
+        values = value if isinstance(value, list | tuple) else [value]
+        numbers = bool(values) and all(isinstance(one, int | float) and not isinstance(one, bool) for one in values)
+        return ", ".join(f"{one:g}" if one == float(f"{one:g}") else repr(one) for one in values) if numbers else value
+
+    @model_validator(mode="after")
+    def _cut_one_way(self) -> Self:
+        if self.source != "video" and self.window is not None and self.patch is not None:
+            raise ValueError(f"window = {self.window}: is for time series and patch for images: set one of them")
+        cut = "window" if self.window is not None else "patch"
+        if self.source == "synthetic" and (self.window is not None or self.patch is not None):
+            what = "time series in files" if self.window is not None else "images in files"
+            raise ValueError(f"{cut} = {self.window or self.patch}: is for {what}: set data.source = files")
+        if self.stride is not None and self.window is None and self.patch is None:
+            raise ValueError(f"stride = {self.stride}: needs window (time series) or patch (images)")
+        return self
+
+    @property
+    def bends(self) -> bool:
+        """Whether atoms of what is learnt from are other than those of the samples."""
+        return self.divide_by is not None or self.scale == "features" or self.whiten
+
+    @property
+    def prepares(self) -> bool:
+        """Whether samples are cut or changed at all before they are learnt from."""
+        cut = self.source != "video" and (self.window or self.patch) is not None
+        return cut or self.bends or self.center or self.drop_constant or self.scale != "none"
+
+    @property
+    def video_patch(self) -> int:
+        """Side of a video's patch."""
+        return self.patch or 40
+
+    @property
+    def video_window(self) -> int:
+        """Frames in a row that a client of a fixed camera holds."""
+        return self.window or 4
+
+
+class SyntheticSettings(Table):
+    """The paper's generative model."""
+
+    n_features: int = Field(6, ge=1, description="number of features (d)")
+    n_global: int = Field(3, ge=0, description="shared atoms in truth")
+    n_local: int = Field(3, ge=0, description="atoms of each client's own in truth")
+    sparsity: float = Field(0.2, gt=0, le=1, description="chance that a code is not zero (p)")
+    amplitude: float = Field(0.3, ge=0, description="least size of a nonzero code")
+    noise: float = Field(0.0, ge=0, description="standard deviation on every entry of the data")
+    weak_clients: int = Field(0, ge=0, description="how many of the first clients have few samples")
+    weak_samples: int = Field(20, ge=1, description="samples of a weak client")
+
+    @model_validator(mode="after")
+    def _atoms_fit(self) -> Self:
+        if self.n_global + self.n_local > self.n_features:
+            raise ValueError(
+                f"n_global + n_local = {self.n_global + self.n_local}: must be at most n_features = {self.n_features}"
+            )
+        return self
+
+
+class EvaluationSettings(Table):
+    """What a simulation measures after the run (mnist only): error on images that no client has."""
+
+    n_nonzero: int = Field(5, ge=1, description="atoms an image may use (OMP)")
+    n_test: int = Field(1000, ge=1, le=10_000, description="how many of the last test images")
