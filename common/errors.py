@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+INTERRUPTED = 130
+"""Exit code of a command that was interrupted."""
+
 
 class PerdlError(Exception):
     """A failure with a message for people: what is wrong, where, the numbers, and the cure."""

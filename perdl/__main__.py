@@ -6,7 +6,7 @@ import os
 import signal
 from types import FrameType
 
-INTERRUPTED = 130
+from common.errors import INTERRUPTED
 
 
 def main() -> None:

@@ -21,11 +21,10 @@ import typer
 from rich.console import Console
 from typer.core import TyperCommand
 
-from common.errors import PerdlError, SettingsError
+from common.errors import INTERRUPTED, PerdlError, SettingsError
 from common.logs import LOG, start_log
 from common.settings import Settings, changed, load_settings, parse_override
 from common.settings_errors import all_names
-from perdl.__main__ import INTERRUPTED
 
 P = ParamSpec("P")
 
