@@ -171,7 +171,7 @@ class _Watcher:
     def _call(self, callback: Callback, method: str, value: object, *, silent: bool = False) -> object:
         try:
             return getattr(callback, method)(value)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:  # an interrupt that a callback raises is not the user's
             self._failed.add(id(callback))
             if not silent:
                 self._note(

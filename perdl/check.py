@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.errors import DataError
+from common.errors import DataError, SettingsError
 from common.protocol import natural_key
 from common.settings import Settings, override_settings
 from perdl.suggest import Spectrum, spectrum, suggest
@@ -101,10 +101,14 @@ class Report:
 
     def toml(self) -> str:
         """Return the suggested settings as a configuration file."""
-        lines = [f"{key} = {json.dumps(value)}" for key, value in self.suggested.items() if "." not in key]
+        lines = [f"{key} = {_toml(value)}" for key, value in self.suggested.items() if "." not in key]
         lines += ["", "[data]"]
         data = {key.removeprefix("data."): value for key, value in self.suggested.items() if key.startswith("data.")}
-        return "\n".join(lines + [f"{key} = {json.dumps(value)}" for key, value in data.items()])
+        return "\n".join(lines + [f"{key} = {_toml(value)}" for key, value in data.items()])
+
+
+def _toml(value: float | int | str | bool) -> str:
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def find_clients(places: Sequence[str], settings: Settings) -> list[Path]:
@@ -153,7 +157,6 @@ def check(
     -------
     Report
     """
-    settings = override_settings(settings, {"data.center": False})  # whether to is what is to be found out
     looks, problems, notes, spectra, seen = [], [], [], [], {}
     features = Features()
     for i, file in enumerate(files):
@@ -175,7 +178,7 @@ def check(
         wrong.append(features.compare(samples, str(file), settings.data.samples_in))
         problems += [f"{look.name}: {file}: {one}" for one in wrong if one]
     turn = f'set data.samples_in = "{"columns" if settings.data.samples_in == "rows" else "rows"}"'
-    notes += doubts(seen, turn) + _weakest(looks, spectra)
+    notes += doubts(seen, turn) + _weakest(looks, spectra) + _few(looks)
     return Report(looks, problems, notes, {} if problems else _suggested(looks, spectra, settings, files, path))
 
 
@@ -197,11 +200,14 @@ def _measure(look: Look, samples: Samples, settings: Settings) -> tuple[Spectrum
         return nothing, [], wrong
     counters = _counters(Y)
     try:
-        Y = _as_learnt(Y, samples.shape, settings, look)
-    except DataError as error:
+        Y, channels = _cut(Y, samples.shape, settings, look)
+        look.constant = int(np.count_nonzero(Y.max(axis=1) == Y.min(axis=1)))
+        look.mean_share = mean_share(Y)
+        # As it is suggested to learn from them: scales and whitening depend on whether the mean is off.
+        told = settings.data.model_copy(update={"center": True})
+        Y = fit_preprocessing(Y, told, look.name, channels).apply(Y)
+    except (DataError, SettingsError) as error:
         return nothing, [], [*wrong, str(error)]
-    look.constant = int(np.count_nonzero(Y.max(axis=1) == Y.min(axis=1)))
-    look.mean_share = mean_share(Y)
     seen = spectrum(Y)
     look.rank = seen.rank
     if seen.rank == 0:
@@ -222,13 +228,12 @@ def _measure(look: Look, samples: Samples, settings: Settings) -> tuple[Spectrum
     return seen, notes, wrong
 
 
-def _as_learnt(Y: Floats, shape: tuple[int, ...], settings: Settings, look: Look) -> Floats:
-    """Cut and preprocess samples as a client does."""
+def _cut(Y: Floats, shape: tuple[int, ...], settings: Settings, look: Look) -> tuple[Floats, int]:
+    """Cut samples as a client does; return the pieces and how many channels they have."""
     cut = cut_of(settings.data, shape)
     Y = cut.apply(Y.T).T
     look.features, look.samples, look.shape = *Y.shape, list(cut.piece)
-    preprocessing = fit_preprocessing(Y, settings.data, look.name, cut.channels)
-    return preprocessing.apply(Y)
+    return Y, cut.channels
 
 
 def _feature(samples: Samples, j: int) -> str:
@@ -264,6 +269,16 @@ def _weakest(looks: Sequence[Look], spectra: Sequence[Spectrum]) -> list[str]:
         f"{weakest.name} has {weakest.samples} samples of rank {weakest.rank}, which bounds n_atoms; others have "
         f"{wanted} directions: give it more samples, leave it out, or set clients.{weakest.name}.n_atoms"
     ]
+
+
+def _few(looks: Sequence[Look]) -> list[str]:
+    """Say where there are too few samples or clients for a run that means something."""
+    notes = [
+        f"{look.name} has {look.samples} samples: an atom must serve two of them at least, so that a run may not start"
+        for look in looks
+        if look.rank and (look.samples or 0) < 10
+    ]
+    return notes + (["there is one client: nothing can be known to be shared"] if len(looks) == 1 else [])
 
 
 def _suggested(

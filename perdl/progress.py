@@ -126,5 +126,7 @@ def human_time(seconds: float) -> str:
     count, unit = (seconds, "s") if seconds < 100 else (seconds / 60, "min")
     if unit == "min" and count >= 100:
         count, unit = count / 60, "h"
+    if unit == "h" and count >= 100:
+        count, unit = count / 24, "days"
     step = 1 if count < 10 else 5 if count < 50 else 10
     return f"{max(1, round(count / step) * step):g} {unit}"

@@ -107,10 +107,7 @@ def _read_folder(folder: Path) -> Reading:
         return _read_client(folder)
     from perdl.run import read_summary
 
-    try:
-        summary = read_summary(folder)
-    except ValueError:
-        raise PerdlError(f"{folder / 'summary.json'} is not JSON: another program wrote it, or cut it short") from None
+    summary = read_summary(folder)
     D, consensus = np.empty((0, 0)), np.empty(0)
     if (folder / "global_dictionary.npz").exists():
         with np.load(folder / "global_dictionary.npz", allow_pickle=False) as file:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from common.errors import DataError, SettingsError
 from perdl_client.model import ClientModel
-from perdl_client.samples import Samples
+from perdl_client.samples import Samples, plainly
 
 Floats = NDArray[np.floating]
 Part = Literal["all", "shared", "own", "rest"]
@@ -97,11 +97,14 @@ def check_features(model: ClientModel, samples: Samples) -> None:
     if cut.kind == "patch":  # images may be of any size
         same = len(samples.shape) == len(cut.shape) and samples.shape[2:] == cut.shape[2:]
     if not same:
+        turns = cut.kind != "patch" and samples.data.shape[1] == math.prod(cut.shape)
+        turned = "; the transpose would fit: --samples-in" if turns else ""
         raise DataError(
             f"the samples have the shape {samples.shape}, those of the model {cut.shape}: give samples of the features "
-            "that the model was learnt from"
+            f"that the model was learnt from{turned}"
         )
-    names = [(i, a, b) for i, (a, b) in enumerate(zip(samples.names, model.names, strict=False)) if a != b]
+    pairs = zip(plainly(samples.names), plainly(model.names), strict=False)
+    names = [(i, samples.names[i], model.names[i]) for i, (a, b) in enumerate(pairs) if a != b]
     if names:
         i, found, expected = names[0]
         raise DataError(

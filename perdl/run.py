@@ -228,9 +228,17 @@ def read_summary(folder: Path) -> dict[str, Any]:
     PerdlError
         If there is none.
     """
+    path = folder / "summary.json"
     try:
-        return dict(json.loads((folder / "summary.json").read_text(encoding="utf-8")))
+        summary = json.loads(path.read_text(encoding="utf-8"))
     except OSError:
         raise PerdlError(
             f"{folder} holds no summary.json: the run did not end, or this is not a run's folder"
         ) from None
+    except ValueError:
+        raise PerdlError(f"{path} is not JSON: another program wrote it, or cut it short") from None
+    tables = ("settings", "clients", "final", "bytes")
+    known = isinstance(summary, dict) and all(isinstance(summary.get(key), dict) for key in tables)
+    if not known or not all(isinstance(facts, dict) for facts in summary["clients"].values()):
+        raise PerdlError(f"{path} is not of a run: give the folder of a simulation or a server")
+    return dict(summary)

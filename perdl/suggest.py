@@ -71,7 +71,8 @@ def spectrum(Y: Floats) -> Spectrum:
     rng = stream(0, "", "check")
     if Y.shape[1] > MAX_SAMPLES:
         Y = Y[:, np.sort(rng.choice(Y.shape[1], MAX_SAMPLES, replace=False))]
-    Y = Y - Y.mean(axis=1, keepdims=True, dtype=np.float64)
+    Y = Y - Y[:, :1].astype(np.float64)  # what is constant is then zero, and its mean leaves no rounding
+    Y = Y - Y.mean(axis=1, keepdims=True)
     d, n = Y.shape
     s, Z = _principal_codes(Y)
     rank = int(np.count_nonzero(s > s.max(initial=0) * max(d, n) * np.finfo(np.float64).eps))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -81,5 +82,8 @@ class JsonLines(Callback):
 
 
 def _print_json(value: Mapping[str, Any]) -> None:
-    out.file.write(json.dumps(value) + "\n")  # as it is: a console would wrap it, and turn :names: into pictures
-    out.file.flush()
+    try:
+        out.file.write(json.dumps(value) + "\n")  # as it is: a console would wrap it, and turn :names: into pictures
+        out.file.flush()
+    except BrokenPipeError:  # who reads has read enough, as `head` has; the run goes on
+        os.dup2(os.open(os.devnull, os.O_WRONLY), out.file.fileno())

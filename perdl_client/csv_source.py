@@ -26,7 +26,9 @@ def read_csv(path: Path) -> tuple[NDArray[np.float64], tuple[str, ...]]:
         if delimiter == "," and not has_header:
             _refuse_cut_numbers(path)
         lines = (line for _, line in _csv_lines(path))
-        names = tuple(cell.strip() for cell in _cells(next(lines), delimiter)) if has_header else ()
+        # NumPy writes a line of names with a mark of a comment.
+        head = next(lines).removeprefix("#") if has_header else ""
+        names = tuple(cell.strip() for cell in _cells(head, delimiter)) if has_header else ()
         try:
             table = np.loadtxt(lines, delimiter=delimiter, quotechar='"', comments=None, ndmin=2)
         except UnicodeDecodeError:

@@ -28,7 +28,12 @@ class Samples:
     names: tuple[str, ...] = ()
 
 
+def plainly(names: tuple[str, ...]) -> list[str]:
+    """Return names as they are compared: capitals and spaces around them do not count."""
+    return [name.strip().casefold() for name in names]
+
+
 def names_mark(names: tuple[str, ...]) -> str:
     """Return a short mark by which a server can tell whether clients' features have the same names; empty for none."""
-    text = "\0".join(name.strip().casefold() for name in names)
+    text = "\0".join(plainly(names))
     return hashlib.sha256(text.encode()).hexdigest()[:16] if names else ""

@@ -24,9 +24,9 @@ from perdl_client.idx_source import read_idx_samples
 from perdl_client.image_source import IMAGE_SUFFIXES, natural_order, read_images
 from perdl_client.mat_source import read_mat
 from perdl_client.numpy_source import read_npy, read_npz
-from perdl_client.samples import Samples
+from perdl_client.samples import Samples, plainly
 from perdl_client.video_source import VIDEO_SUFFIXES, read_video
-from perdl_client.wav_source import read_wav
+from perdl_client.wav_source import read_wav, require_one_rate
 
 KNOWN = (
     ".npy, .npz, .csv, .tsv, .mat, .parquet, .feather, .arrow, .h5, .hdf5, .wav, IDX (*-idx3-ubyte, .gz or not), "
@@ -135,9 +135,10 @@ class Features:
             return f"has samples of shape {samples.shape}, but {self.shape} in {self._first!r}; give all one size"
         if samples.names and not self.names:
             self.names, self._first_named = samples.names, file
-        if samples.names and samples.names != self.names:
-            i = next(i for i, name in enumerate(samples.names) if name != self.names[i])
-            same = sorted(samples.names) == sorted(self.names)
+        names, expected_names = plainly(samples.names), plainly(self.names)
+        if names and names != expected_names:
+            i = next(i for i, name in enumerate(names) if name != expected_names[i])
+            same = sorted(names) == sorted(expected_names)
             cure = (
                 "bring its columns into the same order" if same else "give all files the same columns in the same order"
             )
@@ -162,7 +163,7 @@ def _parts(path: Path) -> list[Path]:
         entries = sorted((entry for entry in path.iterdir() if entry.name[0] not in "._"), key=natural_order)
     formats = {entry: None if entry.is_dir() else _format_by_name(entry) for entry in entries}
     held = {one for one in formats.values() if one is not None}
-    if not held or "image" in held:
+    if not held or held == {"image"}:
         if entries and all(entry.is_dir() for entry in entries):
             raise file_error(
                 path, f"holds folders ({entries[0].name!r}, ...), not samples; give one of them to a client"
@@ -174,6 +175,8 @@ def _parts(path: Path) -> list[Path]:
         raise file_error(
             path, f"holds {first.name!r} and {other.name!r}; keep files of one format alone in a client's folder"
         )
+    if held == {"wav"}:
+        require_one_rate(entries)
     return entries
 
 
@@ -203,7 +206,8 @@ def _format_of(path: Path) -> str:
     if os.path.isdir(path):
         return "images"
     if not os.path.exists(path):
-        raise file_error(path, _not_found(path))
+        dangling = "is a link that leads nowhere; mend it, or give the file itself"
+        raise file_error(path, dangling if os.path.islink(path) else _not_found(path))
     if not os.path.isfile(path):
         raise file_error(path, "is neither a file nor a folder; give the path of a data file")
     file_format = _format_by_name(path)

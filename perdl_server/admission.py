@@ -25,6 +25,9 @@ _log = logging.getLogger("perdl.server")
 _ABSURD = 1e6
 """First atoms are near norm one; anything up to this is harmless."""
 
+_FACTS = {"start_error": _ABSURD, "nonzeros": _ABSURD, "mean_share": 1 + 1e-6, "largest_feature_share": 1 + 1e-6}
+"""What a client tells of itself in numbers of zero or more, and the most that they can be."""
+
 _LOOK = 0.5
 """Seconds between two looks for new nodes: each costs the SuperLink some 10 ms."""
 
@@ -164,18 +167,15 @@ class Door:
                 f"its key is that of {known_as}, but it calls itself {name}: start it with its own name"
             )
         self.refused.pop(node, None)
-        step = payload.scalar("step", int)
+        step = _possible(payload, "step", int, 0, 2**31)
         if step > 0:
             return Arrival(node, name, step, True, {}, np.empty((0, 0)), np.empty(0))
         dictionary, usage = self._first_dictionary(name, payload)
         facts = {
-            "n_features": payload.scalar("n_features", int),
-            "n_samples": payload.scalar("n_samples", int),
-            "n_atoms": payload.scalar("n_atoms", int),
-            **{
-                key: payload.scalar(key, float)
-                for key in ("start_error", "nonzeros", "mean_share", "largest_feature_share")
-            },
+            "n_features": len(dictionary),
+            "n_samples": _possible(payload, "n_samples", int, 1, 2**53),
+            "n_atoms": _possible(payload, "n_atoms", int, dictionary.shape[1], 2**31),
+            **{key: _possible(payload, key, float, 0, most) for key, most in _FACTS.items()},
             "shape": _shape(payload.scalar("shape", str), len(dictionary)),
             "names": one_line(payload.scalar("names", str), 50),
         }
@@ -211,6 +211,14 @@ def content_of(reply: Message) -> Payload:
             raise ProtocolError("its answer was announced and did not come")
         raise ProtocolError(reply.error.reason or f"Flower's error {reply.error.code}")
     return unpack(reply.content)
+
+
+def _possible(payload: Payload, key: str, kind: type, least: float, most: float) -> Any:
+    """Return a number that a client told of itself, if it can be."""
+    value = payload.scalar(key, kind)
+    if not least <= value <= most:
+        raise ProtocolError(f"{key} = {value:g} cannot be")
+    return value
 
 
 def _shape(text: str, d: int) -> str:

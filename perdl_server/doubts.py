@@ -64,7 +64,7 @@ def warnings(run: Ended) -> list[str]:
 
 
 def _alone(run: Ended) -> str:
-    if len(run.clients) == 1 and run.report["n_global"] and run.settings.n_clients > 1:
+    if len(run.clients) == 1 and run.report["n_global"]:
         return "one client alone took part: nothing is known to be shared"
     return ""
 

@@ -79,7 +79,11 @@ def _print_report(report: Report) -> None:
     if report.suggested:
         print_line(out, "\nsuggested, as a file of settings and as overrides:\n")
         print_line(out, report.toml())
-        print_line(out, f"\nperdl simulate files {_as_overrides(report)}")
+        n = len(report.clients)
+        which = "perdl simulate files" if "data.path" in report.suggested else f"perdl server files -c n_clients={n}"
+        print_line(out, f"\n{which} {_as_overrides(report)}")
+        if "data.path" not in report.suggested:
+            print_line(out, "\nno folder or glob names these files alone: give each client its own by --data")
 
 
 def _as_overrides(report: Report) -> str:
@@ -135,5 +139,7 @@ def report(
 
     page = render_report(folder)
     path = folder / "report.html" if output is None else output
+    if path.is_dir():
+        raise SettingsError(f"--output {path}: is a folder; name a file")
     write_text(path, page)
     print_line(out, f"report: {path}")

@@ -264,6 +264,27 @@ def test_who_calls_its_features_otherwise_than_most_is_left_out_early_or_late():
     assert "late's features have other names" in reasons(grid.nodes[21])[0]
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [{"n_samples": -5}, {"n_atoms": 0}, {"nonzeros": -1e300}, {"mean_share": 1e308}, {"largest_feature_share": -0.1}],
+    ids=str,
+)
+def test_who_tells_of_itself_what_cannot_be_is_left_out(wrong):
+    liar = Node("b")
+    liar.scalars |= wrong
+    one = joined(TownGrid(Node("a"), liar), "n_clients=2", "quorum=1", "join_timeout=0.3")
+    assert names(ask(one)) == ["a"]
+    assert f"{next(iter(wrong))} = " in reasons(liar)[0]
+
+
+@pytest.mark.parametrize("text", ["7", "2x2", "-2x-3", "6x", "x" * 1000, "1e9", "6.0", "٦"])
+def test_a_shape_that_is_not_of_the_features_is_none(text):
+    odd = Node("a")
+    odd.scalars["shape"] = text
+    one = joined(TownGrid(odd), "n_clients=1")
+    assert one.members[0].facts["shape"] == ""
+
+
 def test_a_resumed_run_waits_for_its_members_and_says_who_is_missing():
     members = [Member(name, {}, gone=True) for name in "abc"]
     grid = TownGrid(Node("a", step=7, returning=True))
