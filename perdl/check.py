@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from common.errors import DataError, SettingsError
 from common.protocol import natural_key
 from common.settings import Settings, override_settings
-from perdl.suggest import Spectrum, spectrum, suggest
+from perdl.suggest import Spectrum, agreed_constants, spectrum, suggest
 from perdl_client.data import client_files
 from perdl_client.doubts import doubts, facts
 from perdl_client.image_source import IMAGE_SUFFIXES
@@ -27,6 +28,8 @@ from perdl_client.start import mean_share
 
 Floats = NDArray[np.floating]
 Values = dict[str, float | int | str | bool]
+
+OTHER_UNITS = "is it in other units"
 
 
 @dataclass
@@ -103,6 +106,10 @@ class Report:
         """Return the suggested settings as a configuration file."""
         lines = [f"{key} = {_toml(value)}" for key, value in self.suggested.items() if "." not in key]
         lines += ["", "[data]"]
+        if "data.path" not in self.suggested:
+            lines.append(
+                "# no path: no folder or glob names these files alone, and each client is given its own by --data"
+            )
         data = {key.removeprefix("data."): value for key, value in self.suggested.items() if key.startswith("data.")}
         return "\n".join(lines + [f"{key} = {_toml(value)}" for key, value in data.items()])
 
@@ -158,6 +165,8 @@ def check(
     Report
     """
     looks, problems, notes, spectra, seen = [], [], [], [], {}
+    own_notes: dict[str, list[str]] = {}  # who, by what is said
+    deviations: list[Floats] = []
     features = Features()
     for i, file in enumerate(files):
         look = Look(f"client-{i + 1}", str(file))
@@ -170,16 +179,43 @@ def check(
         except DataError as error:
             problems.append(f"{look.name}: {error}")
             continue
-        directions, own_notes, wrong = _measure(look, samples, settings)
-        notes += [f"{look.name}: {note}" for note in own_notes]
+        directions, said, wrong = _measure(look, samples, settings)
+        for note in said:
+            own_notes.setdefault(note, []).append(look.name)
+        if not look.missing:
+            deviations.append(samples.data.std(axis=1, dtype=np.float64))
         spectra.append(directions)
         if look.rank and not look.missing and len(samples.shape) == 1 and settings.data.window is None:
             seen[look.name] = facts(samples.data)
         wrong.append(features.compare(samples, str(file), settings.data.samples_in))
         problems += [f"{look.name}: {file}: {one}" for one in wrong if one]
     turn = f'set data.samples_in = "{"columns" if settings.data.samples_in == "rows" else "rows"}"'
-    notes += doubts(seen, turn) + _weakest(looks, spectra) + _few(looks)
-    return Report(looks, problems, notes, {} if problems else _suggested(looks, spectra, settings, files, path))
+    notes += [f"{_names(names)}: {note}" for note, names in own_notes.items()] + doubts(seen, turn)
+    suggested = {} if problems else _suggested(looks, spectra, settings, files, path)
+    constants = agreed_constants(deviations)
+    mixed = any(OTHER_UNITS in note for note in own_notes) and not any(one.counting for one in seen.values())
+    if not problems and constants and mixed and _untouched(settings):
+        divided = check(files, override_settings(settings, {"data.divide_by": constants}), path, on_file)
+        notes.append(
+            "the cure for other units is constants that all clients agree on, about the standard deviation of each "
+            f"feature: -c {shlex.quote(f'data.divide_by={constants}')}; what is suggested does so"
+        )
+        return Report(looks, problems, list(dict.fromkeys(notes + divided.notes)), divided.suggested)
+    return Report(looks, problems, notes + _weakest(looks, spectra) + _few(looks), suggested)
+
+
+def _untouched(settings: Settings) -> bool:
+    """Whether features are learnt from as the files have them."""
+    data = settings.data
+    return (
+        not (data.divide_by or data.window or data.patch or data.whiten or data.drop_constant) and data.scale == "none"
+    )
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(names[:2]) + (
+        f" and {len(names) - 2} others" if len(names) > 3 else "".join(f", {n}" for n in names[2:])
+    )
 
 
 def _measure(look: Look, samples: Samples, settings: Settings) -> tuple[Spectrum, list[str], list[str]]:
@@ -222,8 +258,8 @@ def _measure(look: Look, samples: Samples, settings: Settings) -> tuple[Spectrum
     ]
     if look.largest_share > 0.8 and len(Y) > 2 and not counters:
         notes.append(
-            f"{_feature(samples, top)} carries {look.largest_share:.0%} of the energy, and the others next to nothing; "
-            "is it in other units, or no measurement at all?"
+            f"{_feature(samples, top)} carries most of the energy, and the others next to nothing; "
+            f"{OTHER_UNITS}, or no measurement at all?"
         )
     return seen, notes, wrong
 
@@ -287,7 +323,7 @@ def _suggested(
     declared = settings.data.model_dump(exclude_unset=True, exclude={"source", "path", "center"})
     # Zero-mean samples have a mean too: of n, about 1/n of the energy. Taking that off would only blur exact data.
     off_zero = any((look.mean_share or 0.0) > max(0.01, 10 / (look.samples or 1)) for look in looks)
-    path = path or _common_path(files, settings)
+    path = _common_path(files, settings, path)
     return {
         "n_global": "auto",
         **suggest(spectra),
@@ -298,10 +334,12 @@ def _suggested(
     }
 
 
-def _common_path(files: Sequence[Path], settings: Settings) -> str | None:
+def _common_path(files: Sequence[Path], settings: Settings, given: str | None) -> str | None:
     """Return the folder or glob that names just these files, such as the shell took apart."""
     folder = files[0].parent
-    for path in (folder, folder / f"*{files[0].suffix}"):
+    deep = [set(parts) for parts in zip(*(file.parts for file in files), strict=False)]  # a/d.csv, b/d.csv: */d.csv
+    apart = Path(*(parts.pop() if len(parts) == 1 else "*" for parts in deep))
+    for path in (*([Path(given)] if given else []), folder, folder / f"*{files[0].suffix}", apart):
         with suppress(DataError):  # hidden files were named
             if client_files(override_settings(settings, {"data.path": str(path)})) == list(files):
                 return str(path)

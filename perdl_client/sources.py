@@ -108,10 +108,10 @@ def load_samples(
     samples = Samples(np.ascontiguousarray(data.T).T, parts[0].shape, features.names)
     if n_features is not None and len(data) != n_features:
         wrong = f"has {len(data)} features per sample, but {n_features} are expected"
-        cure = _turn(samples, n_features, samples_in)
-        raise file_error(
-            path, wrong + (cure or "; give every client a file with the same features, or correct n_features")
-        )
+        cure = "; give every client a file with the same features, or correct n_features"
+        if other := _turned(samples, n_features, samples_in):
+            cure = f'; the transpose would fit: set samples_in = "{other}"'
+        raise file_error(path, wrong + cure)
     return samples
 
 
@@ -129,7 +129,9 @@ class Features:
         self._first = self._first or file
         d, expected = math.prod(samples.shape), math.prod(self.shape)
         if d != expected:
-            cure = _turn(samples, expected, samples_in) or "; give all files the same features in the same order"
+            cure = "; give all files the same features in the same order"
+            if other := _turned(samples, expected, samples_in):
+                cure = f"; the transpose would fit: turn that file, or give its client alone --samples-in {other}"
             return f"has {d} features per sample, but {expected} in {self._first!r}{cure}"
         if samples.shape != self.shape and len(samples.shape) > 1 and len(self.shape) > 1:
             return f"has samples of shape {samples.shape}, but {self.shape} in {self._first!r}; give all one size"
@@ -148,11 +150,11 @@ class Features:
         return ""
 
 
-def _turn(samples: Samples, expected: int, samples_in: Orientation) -> str:
-    """Say that the transpose would fit, where it would."""
+def _turned(samples: Samples, expected: int, samples_in: Orientation) -> str:
+    """Return the other orientation, if the transpose would fit; else nothing."""
     if len(samples.shape) > 1 or samples.data.shape[1] != expected:
         return ""
-    return f'; the transpose would fit: set samples_in = "{"columns" if samples_in == "rows" else "rows"}"'
+    return "columns" if samples_in == "rows" else "rows"
 
 
 def _parts(path: Path) -> list[Path]:

@@ -19,6 +19,7 @@ from perdl.console import print_line, print_table
 if TYPE_CHECKING:
     from perdl.check import Look, Report
 
+_HERE = "127.0.0.1:8000"
 _READ = ("path", "samples_in", "variable")
 _DONE = ("window", "patch", "stride", "divide_by", "scale", "drop_constant", "whiten")
 
@@ -70,20 +71,27 @@ def _print_report(report: Report) -> None:
         table.add_column(column, justify="left" if column in ("client", "file", "type") else "right", overflow="fold")
     table.add_column("energy of the mean", justify="right")
     table.add_column("largest feature", justify="right")
-    for look in report.clients:
+    for look in (one for one in report.clients if one.samples is not None):
         table.add_row(*map(escape, _cells(look)))
-    print_table(out, table)
+    if table.rows:
+        print_table(out, table)
     for kind, lines in (("problem", report.problems), ("note", report.notes)):
         for line in lines:
             print_line(out, f"{kind}: {line}")
     if report.suggested:
         print_line(out, "\nsuggested, as a file of settings and as overrides:\n")
         print_line(out, report.toml())
-        n = len(report.clients)
-        which = "perdl simulate files" if "data.path" in report.suggested else f"perdl server files -c n_clients={n}"
-        print_line(out, f"\n{which} {_as_overrides(report)}")
-        if "data.path" not in report.suggested:
-            print_line(out, "\nno folder or glob names these files alone: give each client its own by --data")
+        if "data.path" in report.suggested:
+            print_line(out, f"\nperdl simulate files {_as_overrides(report)}")
+            return
+        server = f"perdl server files --insecure --address {_HERE} -c n_clients={len(report.clients)}"
+        print_line(out, f"\n{server} {_as_overrides(report)}")
+        print_line(
+            out, "\nand each client by itself, while the server runs (on several hosts: --certs for --insecure):\n"
+        )
+        for look in report.clients:
+            client = f"perdl client --insecure --server {_HERE} --name {look.name}"
+            print_line(out, f"{client} --data {shlex.quote(look.file)}")
 
 
 def _as_overrides(report: Report) -> str:

@@ -1,6 +1,11 @@
 """``perdl check``: what it counts is what is there, and a run with the settings that it suggests finds the truth."""
 
 import json
+import os
+import shlex
+import socket
+import subprocess
+import sys
 from itertools import product
 from pathlib import Path
 
@@ -9,7 +14,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from common.settings import load_settings
+from common.settings import load_settings, override_settings
 from common.synthetic import generate
 from perdl.check import check, find_clients
 from perdl.cli import app
@@ -19,6 +24,7 @@ from perdl.suggest import spectrum, suggest
 from perdl_client.data import SIMULATION
 
 SETTINGS = load_settings(find_config("files"))
+ENV = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
 
 
 def report_of(*places, settings=SETTINGS):
@@ -74,7 +80,7 @@ def test_missing_numbers_are_counted_and_the_rest_is_looked_at(tmp_path):
         (np.full((5, 6), 1e200), "has values up to 1e+200, too large"),
         (np.ones((1, 6)), "has one sample only"),
         (samples(n=20)[:, :5], "2.npy: has 5 features per sample, but 6 in '{folder}/1.npy'; give all files the same"),
-        (samples().T, "2.npy: has 200 features per sample, but 6 in '{folder}/1.npy'; the transpose would fit: set"),
+        (samples().T, "2.npy: has 200 features per sample, but 6 in '{folder}/1.npy'; the transpose would fit: turn"),
         (np.array([["a"]]), "2.npy: the array has dtype str32, not numbers"),
     ],
 )
@@ -110,9 +116,9 @@ def test_row_numbers_times_and_other_units_are_noted(tmp_path):
     for i, table in enumerate(tables, start=1):
         np.savetxt(tmp_path / f"{i}.csv", table, delimiter=",", header="n,a,b,c,d,e,f", comments="")
     notes = report_of(tmp_path).notes
-    assert notes[0].startswith("client-1: feature 1 ('n') carries 100% of the energy")
+    assert notes[0].startswith("client-1: feature 1 ('n') carries most of the energy")
     assert notes[1].startswith("client-2: feature 1 ('n') goes up or down by whole numbers from sample to sample")
-    assert notes[2].startswith("client-3: feature 7 ('f') carries 100% of the energy")
+    assert notes[2].startswith("client-3: feature 7 ('f') carries most of the energy")
     assert notes[3].startswith("feature 1 of client-1 counts the samples (row numbers?)")
     assert "times those of client-4; if they are in other units" in notes[4]
     assert len(notes) == 5
@@ -214,6 +220,62 @@ def test_what_is_done_to_samples_before_is_done_here_too(tmp_path, monkeypatch):
     done = run("a.csv", "-c", "data.window=50")
     assert done.exit_code == 3
     assert "problem: client-1: a.csv: a window of 50 rows does not fit into a series of 40" in done.output
+
+
+def free_port():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+def invoked(line):
+    return CliRunner().invoke(app, shlex.split(line)[1:])
+
+
+@pytest.mark.parametrize("deep", [True, False])
+def test_what_is_printed_for_several_places_runs_as_it_is(tmp_path, monkeypatch, deep):
+    monkeypatch.chdir(tmp_path)
+    for i, name in enumerate("ab"):
+        Path(name).mkdir()
+        np.savetxt(f"{name}/{'d' if deep else f'x{i} y'}.csv", samples(f"client-{i + 1}"), delimiter=",")
+    Path("c.csv" if deep else "a/z.csv").write_text("1,2\n")  # must not be taken for a client
+    output = run(*map(str, sorted(Path().glob("*/[dx]*.csv")))).output
+    lines = [line for line in output.splitlines() if line.startswith("perdl ")]
+    Path("mine.toml").write_text(output[output.index("n_global =") : output.index("\nperdl ")])
+    if deep:
+        (line,) = lines
+        assert "-c 'data.path=*/d.csv'" in line
+        assert invoked(f"{line} --output runs/1").exit_code == 0
+        assert invoked("perdl simulate mine.toml --output runs/2").exit_code == 0
+    else:
+        server, *clients = lines
+        port = free_port()
+        assert "data.path" not in server
+        assert "path" not in load_settings("mine.toml").data.model_fields_set
+        assert [shlex.split(line)[-1] for line in clients] == ["a/x0 y.csv", "b/x1 y.csv"]
+        here = [line.replace("127.0.0.1:8000", f"127.0.0.1:{port}") for line in (f"{server} --output runs/3", *clients)]
+        started = [subprocess.Popen([sys.executable, "-m", *shlex.split(line)], env=ENV) for line in here]
+        try:
+            assert [one.wait(60) for one in started] == [0, 0, 0]
+        finally:
+            for one in started:
+                one.kill()
+
+
+def test_other_units_are_cured_by_constants_with_which_the_suggestion_is_made(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for i in (1, 2, 3):
+        np.savetxt(f"{i}.csv", samples(f"client-{i}") * [1, 1, 1, 1, 1, 100], delimiter=",")
+    report = report_of("*.csv")
+    assert report.notes[0].startswith("client-1, client-2, client-3: feature 6 carries most of the energy")
+    assert "-c 'data.divide_by=0." in report.notes[1]
+    assert len(report.notes) == 2
+    assert report.suggested["n_atoms"] == 6
+    done = invoked(next(line for line in run("*.csv").output.splitlines() if line.startswith("perdl simulate")))
+    assert done.exit_code == 0
+    assert "one feature carries" not in done.output
+    told = override_settings(SETTINGS, {"data.divide_by": "1"})
+    assert report_of("*.csv", settings=told).suggested["data.divide_by"] == "1", "what is told is not changed"
 
 
 # What is suggested

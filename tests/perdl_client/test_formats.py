@@ -267,7 +267,7 @@ def test_images_in_parts_and_sound_are_joined(tmp_path):
 def test_files_that_do_not_fit_together_name_both(tmp_path):
     np.save(tmp_path / "1.npy", TABLE)
     np.save(tmp_path / "2.npy", TABLE.T[:, :6])
-    assert "2.npy: has 6 features per sample, but 4 in '1.npy'; the transpose would fit: set samples_in" in message(
+    assert "2.npy: has 6 features per sample, but 4 in '1.npy'; the transpose would fit: turn that file" in message(
         tmp_path
     )
     np.save(tmp_path / "2.npy", TABLE[:, :3])

@@ -144,8 +144,8 @@ MISTAKES = [
         "Samples are in columns in one file",
         one_client_turned,
         3,
-        ("bob.csv", "samples_in"),
-        'set data.samples_in = "columns", or turn that file',
+        ("bob.csv", "turn that file"),
+        "turn that file",
     ),
     Mistake(
         "One client has another number of features",
