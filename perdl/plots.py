@@ -228,12 +228,12 @@ def describe(figure: str, source: Any, client: str | None = None) -> str:
     return sentences(name, _readable(name, source, client), client)
 
 
-def draw_figures(folder: Path, kinds: Sequence[str] = ("png", "svg")) -> list[Path]:
+def draw_figures(folder: str | Path, kinds: Sequence[str] = ("png", "svg")) -> list[Path]:
     """Write the figures of a run into ``figures/``, each as PNG and as SVG; the same run gives the same bytes.
 
     Parameters
     ----------
-    folder : Path
+    folder : str or Path
         A run's folder.
     kinds : sequence of {"png", "svg"}
 
@@ -244,7 +244,7 @@ def draw_figures(folder: Path, kinds: Sequence[str] = ("png", "svg")) -> list[Pa
     """
     from perdl.drawing import to_png, to_svg
 
-    drawn = []
+    folder, drawn = Path(folder), []
     for name, figure, text in draw_all(read(folder)):
         for kind in kinds:
             path = folder / "figures" / f"{name}.{kind}"

@@ -89,9 +89,14 @@ def _print_report(report: Report) -> None:
         print_line(
             out, "\nand each client by itself, while the server runs (on several hosts: --certs for --insecure):\n"
         )
+        options = "".join(
+            f" --{key.replace('_', '-')} {shlex.quote(str(report.suggested[f'data.{key}']))}"
+            for key in ("samples_in", "variable")
+            if f"data.{key}" in report.suggested
+        )
         for look in report.clients:
             client = f"perdl client --insecure --server {_HERE} --name {look.name}"
-            print_line(out, f"{client} --data {shlex.quote(look.file)}")
+            print_line(out, f"{client} --data {shlex.quote(look.file)}{options}")
 
 
 def _as_overrides(report: Report) -> str:

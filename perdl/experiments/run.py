@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ def run_experiment(
     -------
     dict
         ``experiment``, ``preset``, ``settings``, ``versions``, ``tables`` (by title, lists of rows), ``sentences``
-        (three), ``seconds``.
+        (three), ``seconds``, ``finished``. Of one that was interrupted (synthetic) the files hold the parts that ended.
     """
     folder = Path(settings.output)
     if full and name != "synthetic":
@@ -66,17 +67,27 @@ def run_experiment(
     if settings.clients:
         raise SettingsError(f"clients.{next(iter(settings.clients))}: all clients of an experiment learn alike")
     module = importlib.import_module(f"perdl.experiments.{name}")
-    longer = {"full": True} if full else {}
-    found = module.run(settings, folder, quick=quick, progress=progress, **longer)
-    results = {"experiment": name, "preset": preset, "quick": quick, "full": full, **describe(settings), **found}
-    write_json(folder / "results.json", results)
-    write_text(folder / "tables.md", markdown(results))
-    return results
+    began = time.monotonic()
+
+    def write(found: Mapping[str, Any], finished: bool) -> dict[str, Any]:
+        head = {"experiment": name, "preset": preset, "quick": quick, "full": full, "finished": finished}
+        results = {**head, **describe(settings), **found}
+        write_json(folder / "results.json", results)
+        write_text(folder / "tables.md", markdown(results))
+        return results
+
+    def keep(tables: Mapping[str, Any]) -> None:
+        write({"tables": tables, "sentences": [], "seconds": time.monotonic() - began}, False)
+
+    longer = {"full": full, "keep": keep} if name == "synthetic" else {}
+    return write(module.run(settings, folder, quick=quick, progress=progress, **longer), True)
 
 
 def markdown(results: Mapping[str, Any]) -> str:
     """Return the tables and sentences of an experiment as Markdown."""
     lines = [f"# {results['experiment']}, preset {results['preset']}, {results['seconds']:.0f} s", ""]
+    if not results["finished"]:
+        lines += ["Unfinished: parts are missing.", ""]
     for title, rows in results["tables"].items():
         columns = columns_of(rows)
         lines += [f"## {title}", "", f"| {' | '.join(columns)} |", f"|{' --- |' * len(columns)}"]

@@ -39,6 +39,7 @@ def run(
     quick: bool = False,
     full: bool = False,
     progress: Say = lambda text: None,
+    keep: Callable[[Mapping[str, Table]], object] = lambda tables: None,
 ) -> dict[str, Any]:
     """Run the experiment and draw its figures.
 
@@ -54,6 +55,8 @@ def run(
         Problems of 200 dimensions and phase diagrams with 50 clients and 10 seeds, which take half an hour.
     progress : callable
         Told what is being done.
+    keep : callable
+        Gets all tables so far after each part, which takes minutes.
 
     Returns
     -------
@@ -70,35 +73,41 @@ def run(
     figures.mkdir(parents=True, exist_ok=True)
     n_seeds = 1 if quick else 100
     tables: dict[str, Table] = {}
+    parts = iter(range(1, 8))
 
-    progress(f"every strategy, {n_seeds} seeds")
+    def begin(part: str) -> None:
+        if tables:
+            keep(tables)
+        progress(f"{next(parts)} of {6 if quick else 7}: {part}")
+
+    begin(f"every strategy, {_seed_count(n_seeds)}")
     # All rounds: local dictionaries still improve when D^g has come to rest.
     found = each(runs.strategies, _seeds(settings, n_seeds, tolerance=0.0), workers)
     tables["recovery from the default start"] = _shares(found)
-    progress(f"what frees stuck clients, {n_seeds} seeds")
+    begin(f"what frees stuck clients, {_seed_count(n_seeds)}")
     freed = each(runs.cures, _seeds(settings, n_seeds, tolerance=0.0), workers)
     tables["recovery from the paper's own start"] = _shares(freed)
     draw_recovery(figures / "recovery.png", freed)
 
     few = 1 if quick else 10
-    progress("three weak clients")
+    begin("three weak clients")
     weak, rows = _weak(settings, WEAK_SAMPLES[1:2] if quick else WEAK_SAMPLES, few, workers)
     tables["three weak clients"] = rows
     draw_weak(figures / "weak_clients.png", weak)
-    progress("many noisy clients")
+    begin("many noisy clients")
     tables["many clients, noise 0.05"] = _crowd(settings, CROWDS[:2] if quick else CROWDS, few, workers)
     draw_crowd(figures / "many_clients.png", tables["many clients, noise 0.05"])
-    progress("n_global = auto")
+    begin("n_global = auto")
     tables["n_global = auto"] = _auto(settings, n_seeds, workers)
     if not quick:
-        progress("larger problems")
+        begin("larger problems")
         tables["larger problems"] = _large(settings, list(LARGE)[: 3 if full else 2], workers)
-    progress("how much data it takes")
+    begin("how much data it takes")
     crowds = (2, 10, 50) if full else (2, 10)
     rows = _phase(settings, crowds, 10 if full else few // 5 or 1, quick, workers)
     tables["how much data it takes"] = rows
     draw_phase(figures / "how_much_data.png", rows)
-    return {"tables": tables, "sentences": _sentences(tables), "seconds": time.monotonic() - began}
+    return {"tables": tables, "sentences": _sentences(tables, n_seeds), "seconds": time.monotonic() - began}
 
 
 def _check(settings: Settings) -> None:
@@ -251,7 +260,11 @@ def _medians(results: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {key: float(np.median([one[key] for one in results])) for key in results[0]}
 
 
-def _sentences(tables: Mapping[str, Table]) -> list[str]:
+def _seed_count(n: int) -> str:
+    return f"{n} seed{'s' * (n != 1)}"
+
+
+def _sentences(tables: Mapping[str, Table], n_seeds: int) -> list[str]:
     cures = {row["strategy"]: row for row in tables["recovery from the paper's own start"]}
     plain, best = cures["none (algorithm 1)"], cures["restart, star around the medoid"]
     weak = [row for row in tables["three weak clients"] if row["weak samples"] == 20]
@@ -260,8 +273,9 @@ def _sentences(tables: Mapping[str, Table]) -> list[str]:
     alone = cures["independent clients"][f"D^g <= {EXACT:g}"]
     return [
         f"From the paper's own start PerMA recovers every shared and own atom to 1e-12 in {best['all <= 1e-12']:.0%} "
-        f"of seeds with a restart of stuck local blocks and a star around the medoid, in {plain['all <= 1e-12']:.0%} "
-        f"as written, and clients on their own all recover the shared atoms in {alone:.0%}.",
+        f"of {_seed_count(n_seeds)} with a restart of stuck local blocks and a star around the medoid, in "
+        f"{plain['all <= 1e-12']:.0%} as written, and clients on their own all recover the shared atoms in "
+        f"{alone:.0%}.",
         f"With three weak clients of 20 samples the median error of the shared atoms is "
         f"{exact['trimmed, restart, star']:.1e} (trimmed) without noise and {noisy['energy, restart, star']:.1e} "
         f"(energy) with noise 0.05, where the weak clients alone have {exact['weak clients alone']:.1e} and "

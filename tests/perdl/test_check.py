@@ -1,11 +1,7 @@
 """``perdl check``: what it counts is what is there, and a run with the settings that it suggests finds the truth."""
 
 import json
-import os
 import shlex
-import socket
-import subprocess
-import sys
 from itertools import product
 from pathlib import Path
 
@@ -14,6 +10,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
+from common.errors import PerdlError
 from common.settings import load_settings, override_settings
 from common.synthetic import generate
 from perdl.check import check, find_clients
@@ -24,7 +21,6 @@ from perdl.suggest import spectrum, suggest
 from perdl_client.data import SIMULATION
 
 SETTINGS = load_settings(find_config("files"))
-ENV = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
 
 
 def report_of(*places, settings=SETTINGS):
@@ -222,12 +218,6 @@ def test_what_is_done_to_samples_before_is_done_here_too(tmp_path, monkeypatch):
     assert "problem: client-1: a.csv: a window of 50 rows does not fit into a series of 40" in done.output
 
 
-def free_port():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
-
-
 def invoked(line):
     return CliRunner().invoke(app, shlex.split(line)[1:])
 
@@ -248,18 +238,23 @@ def test_what_is_printed_for_several_places_runs_as_it_is(tmp_path, monkeypatch,
         assert invoked(f"{line} --output runs/1").exit_code == 0
         assert invoked("perdl simulate mine.toml --output runs/2").exit_code == 0
     else:
-        server, *clients = lines
-        port = free_port()
-        assert "data.path" not in server
-        assert "path" not in load_settings("mine.toml").data.model_fields_set
-        assert [shlex.split(line)[-1] for line in clients] == ["a/x0 y.csv", "b/x1 y.csv"]
-        here = [line.replace("127.0.0.1:8000", f"127.0.0.1:{port}") for line in (f"{server} --output runs/3", *clients)]
-        started = [subprocess.Popen([sys.executable, "-m", *shlex.split(line)], env=ENV) for line in here]
-        try:
-            assert [one.wait(60) for one in started] == [0, 0, 0]
-        finally:
-            for one in started:
-                one.kill()
+        heard = []
+
+        def hear(*arguments, **_):
+            heard.append(arguments)
+            raise PerdlError("heard")
+
+        monkeypatch.setattr("perdl.run.serve", hear)
+        monkeypatch.setattr("perdl_client.runner.run_client", hear)
+        assert [invoked(line).exit_code for line in lines] == [PerdlError.exit_code] * 3
+        (settings, address), *clients = (one[:2] for one in heard)
+        assert settings.n_clients == 2
+        assert [told["data"] for _, told in clients] == [
+            str(Path(name).resolve()) for name in ("a/x0 y.csv", "b/x1 y.csv")
+        ]
+        assert {address} == {server for server, _ in clients}
+        assert load_settings("mine.toml").data == settings.data
+        assert settings.data.path is None
 
 
 def test_other_units_are_cured_by_constants_with_which_the_suggestion_is_made(tmp_path, monkeypatch):

@@ -181,7 +181,7 @@ def test_the_same_run_gives_the_same_bytes(run):
     first = {path: path.read_bytes() for path in plots.draw_figures(run.folder)}
     assert {path.stem for path in first} == {*RUN, "own_atoms"}
     assert {path.suffix for path in first} == {".png", ".svg"}
-    assert {path: path.read_bytes() for path in plots.draw_figures(run.folder)} == first
+    assert {path: path.read_bytes() for path in plots.draw_figures(str(run.folder))} == first
     for path, data in first.items():
         assert data.startswith(b"\x89PNG" if path.suffix == ".png" else b"<?xml")
 

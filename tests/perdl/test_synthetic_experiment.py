@@ -64,11 +64,28 @@ def test_figures_tables_and_sentences_are_written_and_printed(quick):
         "how_much_data.png",
     }
     assert len(results["sentences"]) == 3
+    assert "of 1 seed with" in results["sentences"][0]
+    assert "6 of 6: how much data it takes" in output
+    assert results["finished"]
     for sentence in results["sentences"]:
         assert sentence in output
         assert sentence in (folder / "tables.md").read_text()
     assert results["settings"]["n_global"] == 3
     assert results["versions"]["numpy"] == np.__version__
+
+
+def test_what_is_done_is_kept_when_an_experiment_is_interrupted(tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(synthetic.runs, "cures", interrupted)
+    settings = settings_from_values({"rounds": 3, "output": str(tmp_path / "out")})
+    with pytest.raises(KeyboardInterrupt):
+        run_experiment("synthetic", settings, preset="text", quick=True)
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert list(results["tables"]) == ["recovery from the default start"]
+    assert not results["finished"]
+    assert "Unfinished" in (tmp_path / "out" / "tables.md").read_text()
 
 
 def test_a_folder_with_results_is_not_written_over(quick):
