@@ -12,9 +12,13 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
-from sklearn.datasets import load_digits
 
 from perdl import PerDL
+
+try:
+    from sklearn.datasets import load_digits
+except ModuleNotFoundError:
+    raise SystemExit('this example needs scikit-learn: pip install "perdl[experiments]"') from None
 
 LEARNING = {
     "n_atoms": 40,

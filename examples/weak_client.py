@@ -12,9 +12,13 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
-from sklearn.datasets import load_sample_image
 
 from perdl import PerDL
+
+try:
+    from sklearn.datasets import load_sample_image
+except ModuleNotFoundError:
+    raise SystemExit('this example needs scikit-learn: pip install "perdl[experiments]"') from None
 
 WEAK, STRONG, SIDE = 30, 1500, 8
 LEARNING = {

@@ -142,7 +142,7 @@ def _variance(reading: Reading) -> str:
 def _atoms(reading: Reading, client: str | None) -> str:
     from perdl.atom_drawing import MOST, kind_of
 
-    D = reading.global_dictionary if client is None else reading.own[client]
+    D = reading.atoms(client)
     kind, (d, r) = kind_of(reading), D.shape
     size = "×".join(map(str, reading.shape))
     whose = f"{counted(r, 'shared atom')}" if client is None else f"{counted(r, 'atom')} of {client} alone"
@@ -157,6 +157,11 @@ def _atoms(reading: Reading, client: str | None) -> str:
     if kind == "bars":
         largest = [_largest(reading, D[:, k]) for k in range(min(r, 3))]
         text += f" Largest: {'; '.join(f'{name} in atom {k + 1}' for k, name in enumerate(largest))}."
+        if not reading.names and not reading.own:  # a server's
+            text += " Features are numbered: their names stay with the clients; a client's own report has them."
+    if unused := reading.unused(client):
+        some = _listed([f"atom {k + 1}" for k in unused])
+        text += f" Next to no sample uses {some}: {'they are' if len(unused) > 1 else 'it is'} pale or crossed out."
     return text + first_of(MOST[kind], r)
 
 
@@ -168,12 +173,15 @@ def _largest(reading: Reading, atom: Any) -> str:
 def _usage(reading: Reading) -> str:
     r_g = reading.global_dictionary.shape[1]
     clients = list(reading.usage)
-    text = "How much of the energy of each client's data each atom carries: shared atoms above the line, own below."
+    whose = "the" if len(clients) == 1 else "each"
+    text = f"How much of the energy of {whose} client's data each atom carries: shared atoms above the line, own below."
     if r_g:
         table = np.array([reading.usage[name][:r_g] for name in clients])
         mean = table.mean(axis=0)
         k = int(mean.argmax())
-        text += f" Shared atom {k + 1} carries most: {mean[k]:.1%} on average over the clients."
+        text += (
+            f" Shared atom {k + 1} carries most: {mean[k]:.1%}{' on average over the clients' * (len(clients) > 1)}."
+        )
         dead = np.flatnonzero((table == 0).all(axis=0))
         if len(dead):
             text += f" No client uses {_listed([f'shared atom {j + 1}' for j in dead])}."

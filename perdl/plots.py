@@ -7,6 +7,8 @@ what a figure shows.
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -132,7 +134,9 @@ def variance(source: Any) -> Figure:
         return figure
 
 
-def atoms(source: Any, client: str | None = None) -> Figure:
+def atoms(
+    source: Any, client: str | None = None, *, shape: tuple[int, ...] | None = None, series: bool = False
+) -> Figure:
     """Draw the shared atoms, or a client's own: as images, as curves, or as bars with the features' names.
 
     Parameters
@@ -140,18 +144,24 @@ def atoms(source: Any, client: str | None = None) -> Figure:
     source : RunResult, PerDL or path
     client : str, optional
         Whose own atoms; without it the shared ones.
+    shape : tuple of int, optional
+        Of a sample, where the source cannot know it: (height, width) or (height, width, 3) of images that were given
+        as rows of numbers; with ``series`` (rows of the window, channels).
+    series : bool
+        Whether samples are windows of a series, and no images.
 
     Returns
     -------
     matplotlib.figure.Figure
-        Of atoms that are many the first ones. Signs are turned so that the larger part of an atom is positive.
+        Of atoms that are many the first ones. Signs are turned so that the larger part of an atom is positive. Atoms
+        that no sample uses are pale.
     """
-    reading = _readable("atoms" if client is None else "own_atoms", source, client)
+    reading = _shaped(_readable("atoms" if client is None else "own_atoms", source, client), shape, series)
     from perdl.atom_drawing import draw_atoms
     from perdl.drawing import style
 
     with style():
-        return draw_atoms(reading.global_dictionary if client is None else reading.own[client], reading)
+        return draw_atoms(reading.atoms(client), reading, reading.unused(client))
 
 
 def usage(source: Any) -> Figure:
@@ -206,7 +216,14 @@ def participation(source: Any) -> Figure:
         return figure
 
 
-def describe(figure: str, source: Any, client: str | None = None) -> str:
+def describe(
+    figure: str,
+    source: Any,
+    client: str | None = None,
+    *,
+    shape: tuple[int, ...] | None = None,
+    series: bool = False,
+) -> str:
     """Say in words what a figure shows.
 
     Parameters
@@ -216,6 +233,9 @@ def describe(figure: str, source: Any, client: str | None = None) -> str:
     source : RunResult, PerDL or path
     client : str, optional
         For ``"atoms"``: whose own atoms.
+    shape : tuple of int, optional
+    series : bool
+        As in :func:`atoms`.
 
     Returns
     -------
@@ -225,7 +245,7 @@ def describe(figure: str, source: Any, client: str | None = None) -> str:
     name = "own_atoms" if figure == "atoms" and client is not None else figure
     if name not in FIGURES:
         raise PerdlError(f"there is no figure {figure!r}; there are {', '.join(FIGURES)}")
-    return sentences(name, _readable(name, source, client), client)
+    return sentences(name, _shaped(_readable(name, source, client), shape, series), client)
 
 
 def draw_figures(folder: str | Path, kinds: Sequence[str] = ("png", "svg")) -> list[Path]:
@@ -281,6 +301,15 @@ def _readable(figure: str, source: Any, client: str | None = None) -> Reading:
     if reason := why_not(figure, reading, client):
         raise PerdlError(f"{reading.title}: {reason}")
     return reading
+
+
+def _shaped(reading: Reading, shape: tuple[int, ...] | None, series: bool) -> Reading:
+    if shape is None:
+        return reading
+    d = len(reading.global_dictionary) or max(len(D) for D in reading.own.values())
+    if math.prod(shape) != d or (series and len(shape) != 2):
+        raise PerdlError(f"shape = {shape}: must be {'(rows, channels)' if series else 'numbers'} whose product is {d}")
+    return dataclasses.replace(reading, shape=tuple(shape), is_series=series)
 
 
 def _spans(rounds: Sequence[int]) -> tuple[Floats, Floats]:

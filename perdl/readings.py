@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 Floats = NDArray[np.floating]
 
 
+UNUSED = 1e-4
+"""Share of the energy below which an atom is as good as unused."""
+
+
 @dataclass(frozen=True)
 class Reading:
     """What is known of a run, or of one client's model. What is not known is empty.
@@ -66,6 +70,20 @@ class Reading:
     def clients(self) -> dict[str, dict[str, Any]]:
         """What the server knows of each client."""
         return dict(self.summary.get("clients", {}))
+
+    def atoms(self, client: str | None) -> Floats:
+        """Own atoms of a client; without one the shared atoms."""
+        return self.global_dictionary if client is None else self.own[client]
+
+    def unused(self, client: str | None) -> list[int]:
+        """Which of these atoms carry next to nothing; none if that is not known."""
+        r_g = self.global_dictionary.shape[1]
+        told = (
+            [u[:r_g] for u in self.usage.values()]
+            if client is None
+            else [u[r_g:] for u in [self.usage.get(client)] if u is not None]
+        )
+        return [] if not told else np.flatnonzero(np.max(told, axis=0) < UNUSED).tolist()
 
     @property
     def path_edges(self) -> Floats:

@@ -237,6 +237,7 @@ def _picture(name: str, reading: Reading, figure: Figure, client: str | None = N
 def _participants(reading: Reading) -> list[dict[str, str]]:
     """A row for each client: what it brought, when it was there, what came out."""
     answered = participants(reading)
+    with_files = any("file" in facts for facts in reading.clients.values())
     rows = []
     for name, facts in reading.clients.items():
         rounds = len(answered.get(name, ()))
@@ -253,6 +254,8 @@ def _participants(reading: Reading) -> list[dict[str, str]]:
             for key in ("shared", "own")
         }
         row["error"] = f"{facts['final_error']:.3g}" if "final_error" in facts else "-"
+        if with_files:
+            row["file"] = Path(facts.get("file", "")).name
         rows.append(row)
     return rows
 

@@ -15,6 +15,7 @@ from perdl_client.file_checks import file_error, reading
 _NUMBER = re.compile(r"\s*[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|nan|inf|infinity)\s*", re.IGNORECASE)
 _DECIMAL_COMMA = re.compile(r"\s*[+-]?[0-9]*,[0-9]+(e[+-]?[0-9]+)?\s*", re.IGNORECASE)
 _THOUSANDS = re.compile(r"\s*[+-]?[0-9]{1,3}([,' \u00a0\u202f][0-9]{3})+([.,][0-9]+)?\s*")
+_MISSING = ("", "na", "n/a", "null", "none", "?", "-", ".", "#n/a")
 _SPACED = re.compile(rf"({_NUMBER.pattern})(\s+{_NUMBER.pattern})+", re.IGNORECASE)
 _NO_NAME = re.compile(rf"{_NUMBER.pattern}|{_DECIMAL_COMMA.pattern}|\s*", re.IGNORECASE)  # never in a header
 
@@ -108,7 +109,24 @@ def _explain_csv(path: Path, delimiter: str, has_header: bool) -> None:
             continue
         for column, cell in enumerate(cells, 1):
             if not _NUMBER.fullmatch(cell):
-                raise file_error(path, f"line {number}, column {column} {_what_is_wrong(cell)}")
+                more = _missing_after(path, delimiter, number)
+                raise file_error(path, f"line {number}, column {column} {_what_is_wrong(cell)}{more}")
+
+
+def _missing_after(path: Path, delimiter: str, line: int) -> str:
+    """Say which cells below a line would be found missing next."""
+    rows = ((number, _cells(text, delimiter)) for number, text in _csv_lines(path) if number > line)
+    places = [
+        (number, column)
+        for number, cells in rows
+        for column, cell in enumerate(cells, 1)
+        if cell.strip().lstrip("+-").lower() in (*_MISSING, "nan", "inf", "infinity")
+    ]
+    if not places:
+        return ""
+    return "; below that {} cells are empty, NaN or infinite, the first in line {}, column {}".format(
+        len(places), *places[0]
+    )
 
 
 def _what_is_wrong(cell: str) -> str:
@@ -120,7 +138,7 @@ def _what_is_wrong(cell: str) -> str:
         return f"is {shown}, several numbers with spaces between; put commas or tabs between them"
     if _THOUSANDS.fullmatch(cell) and not re.fullmatch(r"[^,]*,[0-9]{3}", text):
         return f"is {shown}, with marks between thousands; export without them"
-    if text.lower() in ("na", "n/a", "null", "none", "?", "-", ".", "#n/a"):
+    if text.lower() in _MISSING:
         return f"is {shown}, a missing value; fill it or drop the line"
     if _DECIMAL_COMMA.fullmatch(cell):
         return f"is {shown}, with a decimal comma; export decimal points"

@@ -59,7 +59,18 @@ class Ended:
 
 def warnings(run: Ended) -> list[str]:
     """Return what is doubtful about a run, the gravest first."""
-    checks = (_alone, _unrelated, _strangers, _nothing_shared, _disagreement, _alike, _idle, _out_of_scale, _dense)
+    checks = (
+        _alone,
+        _unrelated,
+        _strangers,
+        _nothing_shared,
+        _one_more,
+        _disagreement,
+        _alike,
+        _idle,
+        _out_of_scale,
+        _dense,
+    )
     return [text for check in (*checks, _mean, _one_feature, _few_samples, _badly_explained) if (text := check(run))]
 
 
@@ -101,6 +112,21 @@ def _nothing_shared(run: Ended) -> str:
         f"n_global = auto found no shared atom (nearest path: mean distance {near}, unrelated atoms "
         f"{np.max(run.report['unrelated_edges'], initial=0):.2f}); look at the scale of the data and the threshold, or "
         "set n_global"
+    )
+
+
+def _one_more(run: Ended) -> str:
+    """A path that ``auto`` left out though it is nearer than chance."""
+    k, edges, unrelated = run.report["n_global"], run.edges, np.asarray(run.report["unrelated_edges"])
+    if run.settings.n_global != "auto" or not 0 < k < min(len(edges), len(unrelated)) or len(run.clients) < 2:
+        return ""
+    # Few clients in few dimensions are near by chance: of random atoms at most 2 in 100 paths were below this.
+    freedom = (len(run.clients) - 1) * (len(run.dictionary) - k)
+    if edges[k] >= unrelated[k] * min(0.75, 1 - 4.3 / freedom):
+        return ""
+    return (
+        f"the next path is nearer than chance ({edges[k]:.2f}, unrelated {unrelated[k]:.2f}): there may be one more "
+        f"shared atom; try n_global = {k + 1}"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,13 @@ def test_anomaly_a_frequent_fault_is_told_from_what_all_share():
     assert found["n_shared"] == 5
     assert found["shared"] > 0.99
     assert found["shared"] > max(*found["components"], found["energy"]) + 0.1
+
+
+@pytest.mark.parametrize("name", ["digits", "weak_client"])
+def test_what_is_missing_is_said_in_a_line(monkeypatch, name):
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(SystemExit, match=r'needs scikit-learn: pip install "perdl\[experiments\]"'):
+        run(name)
 
 
 @pytest.mark.usefixtures("sklearn")

@@ -161,6 +161,38 @@ def test_windows_of_a_series_are_curves_a_channel_each():
     np.testing.assert_allclose(rise, rise[0])
 
 
+def test_a_shape_that_the_source_cannot_know_is_told():
+    reading = made_up(global_dictionary=np.linspace(-1, 1, 96)[:, None])
+    reading = dataclasses.replace(reading, shape=(96,))
+    assert len(plots.atoms(reading).axes[0].lines) == 2
+    assert len(plots.atoms(reading, shape=(32, 3), series=True).axes[0].lines) == 4
+    assert "a curve over 32 rows" in plots.describe("atoms", reading, shape=(32, 3), series=True)
+    assert plots.atoms(reading, shape=(8, 12)).axes[0].images
+    with pytest.raises(PerdlError, match=r"shape = \(8, 8\): must be numbers whose product is 96"):
+        plots.atoms(reading, shape=(8, 8))
+
+
+@pytest.mark.parametrize("shape", [(4,), (30,), (4, 6)])
+def test_atoms_that_no_sample_uses_are_marked(shape):
+    D = np.random.default_rng(0).standard_normal((int(np.prod(shape)), 3))
+    reading = made_up(global_dictionary=D[:, :1], own={"a": D}, usage={"a": np.array([0.3, 0.5, 1e-7, 0.1])})
+    reading = dataclasses.replace(reading, shape=shape)
+    (axes,) = plots.atoms(reading, "a").axes
+    said = [text.get_text() for text in (*axes.get_xticklabels(), *axes.get_yticklabels())]
+    marked = {(4,): ["2\nunused"], (30,): ["2 unused"], (4, 6): []}[shape]  # there is no label for each image
+    assert [text for text in said if "unused" in text] == marked
+    assert len(axes.lines) == {(4,): 3, (30,): 6, (4, 6): 2}[shape]
+    assert "uses atom 2: it is pale or crossed out." in plots.describe("atoms", reading, "a")
+    assert "crossed out" not in plots.describe("atoms", reading)
+
+
+def test_a_server_says_where_names_are_and_one_client_is_no_average():
+    text = plots.describe("atoms", made_up())
+    assert "names stay with the clients" in text
+    assert "names stay" not in plots.describe("atoms", made_up(names=tuple("abcd")))
+    assert "over the clients" not in plots.describe("usage", made_up(usage={"a": np.array([0.5, 0.4])}))
+
+
 def test_a_hundred_clients_stay_legible():
     clients = {f"client-{i}": {"final_shared": 0.5, "final_own": 0.4} for i in range(100)}
     reading = made_up(usage={name: np.array([0.5, 0.4]) for name in clients})

@@ -143,6 +143,17 @@ def test_of_a_client_it_shows_the_model(run):
     assert "Settings" not in page.said
 
 
+def test_clients_are_shown_with_their_files(run, tmp_path):
+    shutil.copytree(run, tmp_path / "filed", ignore=shutil.ignore_patterns("clients", "report.html"))
+    summary = json.loads((tmp_path / "filed" / "summary.json").read_text())
+    for name, facts in summary["clients"].items():
+        facts["file"] = f"somewhere/of {name}.csv"
+    (tmp_path / "filed" / "summary.json").write_text(json.dumps(summary))
+    said = check(render_report(tmp_path / "filed")).said
+    assert "error file client-1" in said
+    assert "of client-2.csv client-3" in said
+
+
 def test_a_run_that_failed_before_it_began(tmp_path):
     with pytest.raises(FederationError):
         federate(tmp_path, "threshold=50", "n_clients=2")

@@ -8,12 +8,15 @@ import warnings
 import numpy as np
 import pytest
 
-from common.settings import load_settings
+from common.settings import load_settings, settings_from_values
 from perdl import PerDL
 from perdl.in_process import run_in_process
 from perdl_client.app import app as client_app
 from perdl_client.start import largest_feature_share
 from perdl_server.app import app as server_app
+from perdl_server.doubts import Ended
+from perdl_server.doubts import warnings as ended_warnings
+from perdl_server.initial_matching import initial_matching
 
 RNG = np.random.default_rng(0)
 BASIS = np.linalg.qr(RNG.standard_normal((8, 8))).Q
@@ -62,8 +65,43 @@ def own_axes(n=8):
 def test_a_good_run_raises_no_doubt(tmp_path):
     run_in_process(server_app, client_app, load_settings(None, [f"output={tmp_path}"]))
     assert json.loads((tmp_path / "summary.json").read_text())["warnings"] == []
+    for seed in range(4):
+        chosen = ["n_global=auto", f"seed={seed}", "synthetic.noise=0.05", "rounds=1", f"output={tmp_path / str(seed)}"]
+        run_in_process(server_app, client_app, load_settings(None, chosen))
+        assert "next path" not in (tmp_path / str(seed) / "summary.json").read_text()
     # Not even if all atoms are global, of which the last has no choice in a space that the others fill.
     assert doubts(alike(), n_global=8) == []
+
+
+def test_a_path_that_auto_left_out_is_told_if_it_is_nearer_than_chance():
+    """Atoms that the clients share (one nearly), in twelve dimensions; or of which they share all but the rest."""
+
+    def next_path(seed, nearly):
+        rng = np.random.default_rng(seed)
+        shared = np.linalg.qr(rng.standard_normal((12, 3))).Q
+        Ds = []
+        for _ in range(4):
+            third = shared[:, [2]] + 0.15 * rng.standard_normal((12, 1)) if nearly else rng.standard_normal((12, 1))
+            Ds.append(np.linalg.qr(np.hstack([shared[:, :2], third, rng.standard_normal((12, 2))])).Q)
+        settings = settings_from_values({"n_global": "auto", "n_clients": 4})
+        start = initial_matching({f"c{i}": D for i, D in enumerate(Ds)}, [np.ones(5)] * 4, settings)
+        facts = {f"c{i}": {"n_samples": 99, "n_atoms": 5, "nonzeros": 1, "start_error": 0} for i in range(4)}
+        found = ended_warnings(Ended(start.report, facts, settings, start.global_dictionary, start.consensus))
+        return start.report["n_global"], [text for text in found if "next path" in text]
+
+    for seed in range(20):
+        assert next_path(seed, False) == (2, [])
+    told = [text for n_global, text in map(next_path, range(20), [True] * 20) if n_global == 2]
+    assert len(told) > 5
+    assert all("try n_global = 3" in text[0] for text in told if text)
+    assert sum(map(bool, told)) > len(told) / 2
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_strangers_and_made_up_data_have_no_next_path(seed):
+    RNG.bit_generator.state = np.random.default_rng(seed).bit_generator.state
+    noise = {f"c{i}": RNG.standard_normal((200, 8)) for i in range(3)}
+    assert "next path" not in " ".join(doubts(noise, n_global="auto", threshold=1.0, rounds=1))
 
 
 @pytest.mark.parametrize("aggregation", ["mean", "procrustes"])
