@@ -95,6 +95,19 @@ def test_a_callback_that_fails_is_named_once_and_changes_nothing(tmp_path):
     np.testing.assert_array_equal(run.global_dictionary, plain.global_dictionary)
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_that_a_callback_raises_is_its_own_affair(tmp_path, error):
+    class Interrupting(perdl.Callback):
+        def on_round(self, row):
+            raise error
+
+    one = Recorder()
+    with pytest.warns(UserWarning, match="the callback Interrupting failed in on_round"):
+        perdl.simulate("synthetic", SMALL, output=tmp_path / "a", callbacks=[Interrupting(), one])
+    assert len(one.rows) == 5
+    assert one.heard[-1][0] == "end"
+
+
 def test_a_callback_ends_a_run_with_all_its_results(tmp_path):
     one = Recorder(halt=lambda row: row["round"] >= 3)
     run = perdl.simulate("synthetic", ENDLESS, output=tmp_path / "run", callbacks=[one])

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import tomllib
 from itertools import product
 from pathlib import Path
 
@@ -334,3 +335,46 @@ def test_a_run_with_what_is_suggested_is_about_as_good_as_the_best_of_a_grid(tmp
         for threshold, r in product((0.2, 0.5, 1.0), {6, min(d, 10)})
     ]
     assert distance(suggest(spectra)) <= 1.25 * min(grid) + 1e-3
+
+
+def test_the_file_that_it_suggests_is_toml_whatever_the_names(tmp_path):
+    folder = save_clients(tmp_path / "emo😀 \x7f'\"")
+    suggested = tomllib.loads(report_of(folder).toml())
+    assert suggested["data"]["path"] == str(folder)
+
+
+def test_of_files_that_no_pattern_names_it_suggests_a_server(tmp_path):
+    for i in range(2):
+        save_clients(tmp_path / str(i), 2)
+    done = run(tmp_path / "0" / "1.npy", tmp_path / "1" / "2.npy")
+    assert done.exit_code == 0
+    assert "\nperdl server files -c n_clients=2 -c n_global=auto" in done.stdout
+    assert "give each client its own by --data" in done.stdout
+
+
+def test_scales_and_whitening_are_tried_as_they_will_be_done(tmp_path):
+    """A mean far from zero is off before they are; else it is all that they see."""
+    plain, moved = tmp_path / "plain", tmp_path / "moved"
+    for folder, mean in ((plain, 0), (moved, 100)):
+        folder.mkdir()
+        for i in (1, 2):
+            np.save(folder / f"{i}.npy", samples(f"client-{i}", n=500) + mean)
+    for what in ("whiten=true", "scale='features'", "scale='client'"):
+        told = load_settings(find_config("files"), [f"data.{what}"])
+        one, other = (report_of(folder, settings=told).suggested for folder in (plain, moved))
+        assert other["data.center"]
+        assert one["n_atoms"] == other["n_atoms"]
+        assert one["threshold"] == pytest.approx(other["threshold"], rel=0.05)
+
+
+def test_a_client_whose_samples_are_all_the_same_is_a_problem(tmp_path):
+    np.save(tmp_path / "a.npy", np.tile([0.1, 0.2, 0.3], (50, 1)))
+    report = report_of(tmp_path / "a.npy")
+    assert "all its samples are the same" in report.problems[0]
+
+
+def test_few_samples_and_few_clients_are_noted(tmp_path):
+    np.save(tmp_path / "a.npy", samples(n=4))
+    notes = " ".join(report_of(tmp_path / "a.npy").notes)
+    assert "client-1 has 4 samples: an atom must serve two of them" in notes
+    assert "there is one client: nothing can be known to be shared" in notes

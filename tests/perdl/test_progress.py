@@ -5,6 +5,9 @@ from __future__ import annotations
 import io
 import json
 import re
+import shlex
+import subprocess
+import sys
 
 import pytest
 from rich.console import Console
@@ -54,7 +57,17 @@ def test_the_estimate_of_a_real_run_is_near_what_it_then_took(tmp_path, more):
 
 
 def test_times_are_said_no_more_exactly_than_they_are_known():
-    said = {0.2: "1 s", 7.4: "7 s", 41: "40 s", 97: "100 s", 130: "2 min", 1500: "25 min", 9000: "2 h", 1e5: "30 h"}
+    said = {
+        0.2: "1 s",
+        7.4: "7 s",
+        41: "40 s",
+        97: "100 s",
+        130: "2 min",
+        1500: "25 min",
+        9000: "2 h",
+        1e5: "30 h",
+        1e7: "120 days",
+    }
     assert {seconds: human_time(seconds) for seconds in said} == said
 
 
@@ -140,3 +153,22 @@ def test_a_server_in_json_ended_by_a_sink_of_ones_own(processes):
         folder = processes.folder / "perdl-clients" / f"client-{i}"
         assert processes.log(f"client-{i}") == f"client-{i}: done: its model is in {folder}\n"
         assert (folder / "dictionary.npz").exists()
+
+
+def test_a_reader_of_json_that_has_enough_ends_nothing(tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "perdl",
+        "simulate",
+        "--json",
+        "--output",
+        str(tmp_path / "run"),
+        "-c",
+        "rounds=20",
+    ]
+    script = f"{shlex.join(command)} | head -1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stderr == ""
+    assert done.stdout.splitlines()[-1] == "0"
+    assert (tmp_path / "run" / "summary.json").exists()

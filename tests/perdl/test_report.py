@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from html.parser import HTMLParser
 
@@ -246,3 +247,16 @@ def test_a_browser_shows_it_at_once_and_without_a_word(text, tmp_path, page):
     assert dark != "rgb(255, 255, 255)"
     assert page.said == []
     assert asked == [path.as_uri()]
+
+
+@pytest.mark.parametrize("text", ["[1]", "{}", '{"clients": {"a": 1}, "settings": 5}', "{", '{"settings": {}}'])
+def test_a_summary_of_something_else_is_called_so(tmp_path, text):
+    (tmp_path / "summary.json").write_text(text)
+    done = CliRunner().invoke(app, ["report", str(tmp_path)])
+    assert done.exit_code == 1
+    assert re.fullmatch(rf"perdl: {tmp_path}/summary.json is not (JSON|of a run): .*\n", done.stderr)
+
+
+def test_a_folder_is_no_name_for_the_page(run, tmp_path):
+    done = CliRunner().invoke(app, ["report", str(run), "--output", str(tmp_path)])
+    assert (done.exit_code, done.stderr) == (2, f"perdl: --output {tmp_path}: is a folder; name a file\n")

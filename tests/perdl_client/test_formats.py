@@ -336,3 +336,34 @@ def test_the_same_numbers_lie_the_same_way_in_memory_whatever_the_file(tmp_path)
         data = load_samples(tmp_path / f"{name}.npy", samples_in=way).data
         assert np.array_equal(data, rows.T)
         assert data.T.flags.c_contiguous, name
+
+
+def test_a_folder_of_images_holds_nothing_else(tmp_path):
+    for i in range(2):
+        Image.fromarray(np.full((3, 4), i, "u1")).save(tmp_path / f"{i}.png")
+    (tmp_path / ".DS_Store").write_bytes(b"x")
+    assert load_samples(tmp_path).shape == (3, 4)
+    np.save(tmp_path / "more.npy", TABLE)
+    assert "holds '0.png' and 'more.npy'; keep files of one format alone" in message(tmp_path)
+
+
+def test_sound_in_one_folder_has_one_rate(tmp_path):
+    for name, rate in {"a": 8000, "b": 8000}.items():
+        wavfile.write(tmp_path / f"{name}.wav", rate, np.ones((5, 2), np.float32))
+    assert load_samples(tmp_path).data.shape == (2, 10)
+    wavfile.write(tmp_path / "c.wav", 44_100, np.ones((5, 2), np.float32))
+    assert "c.wav: has 44100 samples a second, but 'a.wav' has 8000" in message(tmp_path)
+
+
+def test_a_link_that_leads_nowhere_is_called_so(tmp_path):
+    (tmp_path / "a.npy").symlink_to(tmp_path / "a.npy")
+    assert "is a link that leads nowhere" in message(tmp_path / "a.npy")
+
+
+def test_names_are_the_same_whatever_their_capitals_spaces_or_mark_of_a_comment(tmp_path):
+    (tmp_path / "data").mkdir()
+    for i, head in enumerate(["Temp,Load", "# temp, load", "#temp,LOAD "]):
+        (tmp_path / "data" / f"{i}.csv").write_text(f"{head}\n1,2\n3,5\n")
+    assert load_samples(tmp_path / "data").names == ("Temp", "Load")
+    (tmp_path / "data" / "3.csv").write_text("load,temp\n1,2\n")
+    assert "column 1 is called 'load', but 'Temp' in '0.csv'; bring its columns" in message(tmp_path / "data")

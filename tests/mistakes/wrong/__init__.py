@@ -96,7 +96,9 @@ def command(*words: str) -> Said:
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     if done.exit_code:
-        return Said(done.exit_code, _error_line(done.stderr), foreign="Usage:" in done.stderr)
+        return Said(
+            done.exit_code, _error_line(done.stderr), foreign="Usage:" in done.stderr or "downloaded" in done.stderr
+        )
     return Said(0, "\n".join(line for line in done.output.splitlines() if line.startswith("note: ")))
 
 
