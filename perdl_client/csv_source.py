@@ -124,7 +124,7 @@ def _missing_after(path: Path, delimiter: str, line: int) -> str:
     ]
     if not places:
         return ""
-    return "; below that {} cells are empty, NaN or infinite, the first in line {}, column {}".format(
+    return "; cells below that are empty, NaN or infinite: {}, the first in line {}, column {}".format(
         len(places), *places[0]
     )
 

@@ -343,15 +343,6 @@ def test_the_file_that_it_suggests_is_toml_whatever_the_names(tmp_path):
     assert suggested["data"]["path"] == str(folder)
 
 
-def test_of_files_that_no_pattern_names_it_suggests_a_server(tmp_path):
-    for i in range(2):
-        save_clients(tmp_path / str(i), 2)
-    done = run(tmp_path / "0" / "1.npy", tmp_path / "1" / "2.npy")
-    assert done.exit_code == 0
-    assert "\nperdl server files -c n_clients=2 -c n_global=auto" in done.stdout
-    assert "give each client its own by --data" in done.stdout
-
-
 def test_scales_and_whitening_are_tried_as_they_will_be_done(tmp_path):
     """A mean far from zero is off before they are; else it is all that they see."""
     plain, moved = tmp_path / "plain", tmp_path / "moved"

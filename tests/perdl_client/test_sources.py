@@ -163,7 +163,10 @@ def test_deep_and_binary_images_are_not_scaled(tmp_path):
         ("1,abc\n2,3\n", "line 1, column 2 is 'abc', not a number"),
         ("1,2\n3,\n", "line 2, column 2 is empty"),
         (",a,b\n0,1,2\n", "line 1, column 1 is empty; .*index column"),
-        (",a,b\n0,1,2\n1,nan,\n2,NA,3\n", r"line 1, column 1 is empty; .*\); below that 3 cells .* line 3, column 2$"),
+        (
+            ",a,b\n0,1,2\n1,nan,\n2,NA,3\n",
+            r"line 1, column 1 is empty; .*\); cells below that .*: 3, the first in line 3, column 2$",
+        ),
         ("1,2\n3,4,5\n", "line 2 has 3 cells, line 1 has 2; make all lines equal"),
         ("a,b\n1,5,2,5\n3,5,4,5\n", "line 2 has 4 cells, line 1 has 2; .*decimal comma"),
         ("a;b\n1;2\n1,5;2,5\n", "line 3, column 1 is '1,5', with a decimal comma; export decimal points"),
