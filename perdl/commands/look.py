@@ -17,7 +17,8 @@ from perdl.command import command, err, find_config, out
 from perdl.console import print_line, print_table
 
 if TYPE_CHECKING:
-    from perdl.check import Look, Report
+    from perdl.check import Report
+    from perdl.look import Look
 
 _HERE = "127.0.0.1:8000"
 _READ = ("path", "samples_in", "variable")
