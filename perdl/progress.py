@@ -114,11 +114,11 @@ def describe_round(row: Mapping[str, Any]) -> str:
 
 def human_bytes(count: float) -> str:
     """Return a size as people read it."""
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
+    for unit in ("B", "kB", "MB", "GB"):
+        if float(f"{count:.3g}") < 1000:  # 999.9 is said as 1 k
             return f"{count:.3g} {unit}"
         count /= 1000
-    return f"{count:.3g} GB"
+    return f"{count:.3g} TB"
 
 
 def human_time(seconds: float) -> str:

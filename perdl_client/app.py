@@ -90,7 +90,7 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
     text = state.settings if state is not None else payload.scalar("settings", str)
     settings = _settings(text)
     learning = identity.learning(settings)
-    data = _data(identity, settings, run, state.local_dictionary if state is not None else None)
+    data = _data(identity, settings, run, state)
     Y = data.Y
     D = first_dictionary(Y, learning, settings.seed, identity.name) if state is None else state.local_dictionary
     r = D.shape[1]
@@ -108,7 +108,8 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
             f"{settings.n_global}: lower n_global, min_usage or min_samples (and --min-samples), or give this client "
             "more samples"
         )
-    save_state(ClientState(run, text, 0, D, used=used), context, identity.state_folder())
+    names = names_mark(data.names)
+    save_state(ClientState(run, text, 0, D, used=used, names=names), context, identity.state_folder())
     scalars: dict[str, Scalar] = {
         "client": identity.name,
         "step": 0,
@@ -121,7 +122,7 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
         "mean_share": mean_share(Y),
         "largest_feature_share": largest_feature_share(Y),
         "shape": "x".join(map(str, data.cut.piece)),
-        "names": names_mark(data.names),
+        "names": names,
     }
     return pack({"dictionary": D[:, used], "usage": energies[used]}, **scalars)
 
@@ -146,7 +147,7 @@ def _update(payload: Payload, context: Context) -> RecordDict:
     identity = Identity.of(context.node_config)
     step = payload.scalar("round", int)
     state, settings, learning, D_g, D_l = _resume(payload, context, identity, before=step)
-    Y = _data(identity, settings, state.run, D_l).Y
+    Y = _data(identity, settings, state.run, state).Y
     new, watch = client_round(Y, D_g, D_l, learning, state.watch, step, settings.seed, identity.name)
     contribution = new.stretched if settings.aggregation == "procrustes" else new.global_dictionary
     arrays = {"contribution": contribution}
@@ -173,8 +174,8 @@ def _finish(payload: Payload, context: Context) -> RecordDict:
     if "global_dictionary" not in payload.arrays:  # the run failed before there was anything to keep
         _samples.pop((run, identity.name), None)
         return pack({}, client=identity.name)
-    _, settings, learning, D_g, D_l = _resume(payload, context, identity)
-    data = _data(identity, settings, run, D_l)
+    state, settings, learning, D_g, D_l = _resume(payload, context, identity)
+    data = _data(identity, settings, run, state)
     Y, D = data.Y, np.hstack([D_g, D_l])
     coder = learning.make_coder(rms(Y))
     X = coder(Y, D)
@@ -241,17 +242,20 @@ def _settings(text: str) -> Settings:
         raise ProtocolError("the run's settings are not JSON") from None
 
 
-def _data(identity: Identity, settings: Settings, run: str, dictionary: Floats | None) -> ClientData:
-    """Return the samples, which must be like those from which the ``dictionary`` was learnt."""
+def _data(identity: Identity, settings: Settings, run: str, state: ClientState | None) -> ClientData:
+    """Return the samples, which must be like those with which the client began the run."""
     key = (run, identity.name)
     data = _samples.get(key)
     if data is None:
         for former in [other for other in _samples if other[1] == identity.name]:  # of a run that broke off
             _samples.pop(former, None)
         data = _samples[key] = load_data(identity, settings)
-    if dictionary is not None and len(dictionary) != len(data.Y):
-        raise DataError(
-            f"{identity.name} has samples of {len(data.Y)} features, and began this run with {len(dictionary)}: "
-            "start it with the data that it had"
-        )
+    if state is None:
+        return data
+    d, names = len(state.local_dictionary), names_mark(data.names)
+    other = f"samples of {len(data.Y)} features, and began this run with {d}" if len(data.Y) != d else ""
+    if not other and state.names and names and names != state.names:
+        other = "features of other names, or in another order, than it began this run with"
+    if other:
+        raise DataError(f"{identity.name} has {other}: start it with the data that it had")
     return data

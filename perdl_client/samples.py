@@ -21,11 +21,14 @@ class Samples:
         Of a sample, row-major: (h, w) or (h, w, c) of images, else (d,).
     names : tuple of str
         Of the features; empty if they have none.
+    rate : int
+        Samples a second; 0 if it is not known.
     """
 
     data: NDArray[np.floating]
     shape: tuple[int, ...]
     names: tuple[str, ...] = ()
+    rate: int = 0
 
 
 def plainly(names: tuple[str, ...]) -> list[str]:

@@ -26,7 +26,7 @@ from perdl_client.mat_source import read_mat
 from perdl_client.numpy_source import read_npy, read_npz
 from perdl_client.samples import Samples, plainly
 from perdl_client.video_source import VIDEO_SUFFIXES, read_video
-from perdl_client.wav_source import read_wav, require_one_rate
+from perdl_client.wav_source import read_wav
 
 KNOWN = (
     ".npy, .npz, .csv, .tsv, .mat, .parquet, .feather, .arrow, .h5, .hdf5, .wav, IDX (*-idx3-ubyte, .gz or not), "
@@ -47,6 +47,8 @@ _FORMATS = {
     ".ubyte": "idx",
     **dict.fromkeys(VIDEO_SUFFIXES, "video"),
 }
+_LITTER = ("thumbs.db", "desktop.ini")
+"""What Windows leaves in folders."""
 _WITH_VARIABLES = ("npz", "mat", "hdf5")
 _ONE_WAY = ("idx", "images", "video", "wav")
 """Formats whose first axis is that of the samples, whatever anyone says."""
@@ -105,7 +107,7 @@ def load_samples(
         parts.append(part)
     data = parts[0].data if len(parts) == 1 else np.concatenate([part.data for part in parts], axis=1)
     # The same numbers in another layout would give other last bits.
-    samples = Samples(np.ascontiguousarray(data.T).T, parts[0].shape, features.names)
+    samples = Samples(np.ascontiguousarray(data.T).T, parts[0].shape, features.names, parts[0].rate)
     if n_features is not None and len(data) != n_features:
         wrong = f"has {len(data)} features per sample, but {n_features} are expected"
         cure = "; give every client a file with the same features, or correct n_features"
@@ -122,6 +124,7 @@ class Features:
         self.shape: tuple[int, ...] = ()
         self.names: tuple[str, ...] = ()
         self._first = self._first_named = ""
+        self._rated = (0, "")
 
     def compare(self, samples: Samples, file: str, samples_in: Orientation = "rows") -> str:
         """Say how the features of ``samples`` differ from those before, and the cure; nothing if they do not."""
@@ -135,6 +138,11 @@ class Features:
             return f"has {d} features per sample, but {expected} in {self._first!r}{cure}"
         if samples.shape != self.shape and len(samples.shape) > 1 and len(self.shape) > 1:
             return f"has samples of shape {samples.shape}, but {self.shape} in {self._first!r}; give all one size"
+        if samples.rate:
+            self._rated = self._rated if self._rated[0] else (samples.rate, file)
+            rate, rated = self._rated
+            if samples.rate != rate:
+                return f"has {samples.rate} samples a second, but {rate} in {rated!r}; bring them to the same rate"
         if samples.names and not self.names:
             self.names, self._first_named = samples.names, file
         names, expected_names = plainly(samples.names), plainly(self.names)
@@ -162,10 +170,11 @@ def _parts(path: Path) -> list[Path]:
     if not os.path.isdir(path):
         return [path]
     with reading(path, "a folder of data"):
-        entries = sorted((entry for entry in path.iterdir() if entry.name[0] not in "._"), key=natural_order)
+        named = (entry for entry in path.iterdir() if entry.name[0] not in "._" and entry.name.lower() not in _LITTER)
+        entries = sorted(named, key=natural_order)
     formats = {entry: None if entry.is_dir() else _format_by_name(entry) for entry in entries}
     held = {one for one in formats.values() if one is not None}
-    if not held or held == {"image"}:
+    if not held or set(formats.values()) == {"image"}:
         if entries and all(entry.is_dir() for entry in entries):
             raise file_error(
                 path, f"holds folders ({entries[0].name!r}, ...), not samples; give one of them to a client"
@@ -177,8 +186,6 @@ def _parts(path: Path) -> list[Path]:
         raise file_error(
             path, f"holds {first.name!r} and {other.name!r}; keep files of one format alone in a client's folder"
         )
-    if held == {"wav"}:
-        require_one_rate(entries)
     return entries
 
 
@@ -186,7 +193,12 @@ def _load_part(path: Path, samples_in: Orientation, variable: str | None, allow_
     file_format = _format_of(path)
     if variable is not None and file_format not in _WITH_VARIABLES:
         raise file_error(path, f"variable = {variable!r} is for .npz, .mat and HDF5 files; leave it out here")
-    array, names = _read(path, file_format, variable)
+    rate = 0
+    names: tuple[str, ...] = ()
+    if file_format == "wav":
+        array, rate = read_wav(path)
+    else:
+        array, names = _read(path, file_format, variable)
     narrow = array.dtype.kind == "f" and array.dtype.itemsize == 4
     with reading(path, "a table of numbers"), np.errstate(over="ignore"):  # too large is infinite: refused later
         array = np.asarray(array, dtype=np.float32 if narrow else np.float64)
@@ -194,7 +206,7 @@ def _load_part(path: Path, samples_in: Orientation, variable: str | None, allow_
     data = array if turned else array.reshape(len(array), -1).T
     if not allow_nan:
         _require_finite(path, file_format, data, turned)
-    return Samples(data, (len(data),) if array.ndim == 2 else array.shape[1:], () if turned else names)
+    return Samples(data, (len(data),) if array.ndim == 2 else array.shape[1:], () if turned else names, rate)
 
 
 def _format_by_name(path: Path) -> str | None:
@@ -251,8 +263,6 @@ def _read(path: Path, file_format: str, variable: str | None) -> tuple[NDArray[A
             return read_mat(path, variable), ()
         case "hdf5":
             return read_hdf5(path, variable), ()
-        case "wav":
-            return read_wav(path), ()
         case "idx":
             return read_idx_samples(path), ()
         case "video":

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from common.errors import PerdlError
 from common.files import write_npz
-from common.protocol import pack, unpack
+from common.protocol import Scalar, pack, unpack
 from perdl_client.round import NOTHING_SEEN, Watch
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.intp]
 _log = logging.getLogger("perdl.client")
 
-VERSION = 1
+VERSION = 2
 """Of the files; another perdl's are refused rather than misread."""
 
 KEPT = 3
@@ -52,6 +52,8 @@ class ClientState:
         Which of those it was told are global; empty before. Later questions may not split it otherwise.
     watch : Watch
         Its own evidence of being stuck.
+    names : str
+        Mark of the names of its features; empty if they have none.
     """
 
     run: str
@@ -62,6 +64,7 @@ class ClientState:
     used: Ints = field(default_factory=lambda: NOTHING_USED)
     split: Ints = field(default_factory=lambda: NOTHING_USED)
     watch: Watch = NOTHING_SEEN
+    names: str = ""
 
 
 def save_state(state: ClientState, context: Context, folder: Path | None) -> None:
@@ -82,10 +85,11 @@ def save_state(state: ClientState, context: Context, folder: Path | None) -> Non
     watch = np.array(astuple(state.watch), dtype=np.float64)
     arrays = {"local_dictionary": state.local_dictionary, "used": state.used, "split": state.split, "watch": watch}
     if folder is not None:
-        head = np.array([str(VERSION), state.run, state.settings, str(state.step), str(state.n_global)])
+        head = np.array([str(VERSION), state.run, state.settings, str(state.step), str(state.n_global), state.names])
         write_npz(folder / "state" / f"{state.step:08d}.npz", head=head, **arrays)
         _prune(folder, state.step)
-    record = pack(arrays, run=state.run, settings=state.settings, step=state.step, n_global=state.n_global)
+    scalars: dict[str, Scalar] = {"step": state.step, "n_global": state.n_global, "names": state.names}
+    record = pack(arrays, run=state.run, settings=state.settings, **scalars)
     context.state.config_records[_STATE] = record.config_records[_STATE]
 
 
@@ -136,6 +140,7 @@ def _unpack(context: Context) -> ClientState:
         used=payload.array("used", (-1,), "i"),
         split=payload.array("split", (-1,), "i"),
         watch=_watch(payload.arrays["watch"]),
+        names=payload.scalar("names", str),
     )
 
 
@@ -151,9 +156,9 @@ def _read(path: Path) -> ClientState | None:
                 raise PerdlError(
                     f"{path} is of format {version}, this perdl writes {VERSION}: go on with the perdl that wrote it"
                 )
-            run, settings, step, n_global = head
+            run, settings, step, n_global, names = head
             arrays = (file["used"], file["split"], _watch(file["watch"]))
-            return ClientState(run, settings, int(step), file["local_dictionary"], int(n_global), *arrays)
+            return ClientState(run, settings, int(step), file["local_dictionary"], int(n_global), *arrays, names)
     except PerdlError:
         raise
     except Exception as error:  # NumPy and zipfile raise many kinds

@@ -25,7 +25,7 @@ _log = logging.getLogger("perdl.server")
 _ABSURD = 1e6
 """First atoms are near norm one; anything up to this is harmless."""
 
-_FACTS = {"start_error": _ABSURD, "nonzeros": _ABSURD, "mean_share": 1 + 1e-6, "largest_feature_share": 1 + 1e-6}
+_FACTS = {"start_error": _ABSURD, "mean_share": 1 + 1e-6, "largest_feature_share": 1 + 1e-6}
 """What a client tells of itself in numbers of zero or more, and the most that they can be."""
 
 _LOOK = 0.5
@@ -171,10 +171,12 @@ class Door:
         if step > 0:
             return Arrival(node, name, step, True, {}, np.empty((0, 0)), np.empty(0))
         dictionary, usage = self._first_dictionary(name, payload)
+        n_atoms = _possible(payload, "n_atoms", int, dictionary.shape[1], 2**31)
         facts = {
             "n_features": len(dictionary),
             "n_samples": _possible(payload, "n_samples", int, 1, 2**53),
-            "n_atoms": _possible(payload, "n_atoms", int, dictionary.shape[1], 2**31),
+            "n_atoms": n_atoms,
+            "nonzeros": _possible(payload, "nonzeros", float, 0, n_atoms),
             **{key: _possible(payload, key, float, 0, most) for key, most in _FACTS.items()},
             "shape": _shape(payload.scalar("shape", str), len(dictionary)),
             "names": one_line(payload.scalar("names", str), 50),

@@ -149,7 +149,7 @@ def test_states_of_another_format_are_refused(client):
         arrays = dict(file)
     arrays["head"][0] = "7"
     np.savez(newest, **arrays)
-    assert refused(first_update(restarted(client), t=2), "is of format 7, this perdl writes 1")
+    assert refused(first_update(restarted(client), t=2), "is of format 7, this perdl writes 2")
 
 
 def test_a_disk_that_is_full_loses_no_state(client, monkeypatch):
@@ -243,6 +243,24 @@ def test_other_data_than_before_are_told_so(client, monkeypatch):
     words = "ada has samples of 5 features, and began this run with 6"
     assert refused(client.ask(UPDATE, {"global_dictionary": np.eye(6)[:, :3]}, round=2), words)
     assert refused(client.ask(FINISH, {"global_dictionary": np.eye(6)[:, :3]}), words)
+
+
+@pytest.mark.parametrize("restarted_with", ["a,b,c,d,f,e", "A, b,c,d,e,f", ""])
+def test_columns_of_other_names_than_before_are_told_so(tmp_path, monkeypatch, restarted_with):
+    monkeypatch.delenv("PERDL_SIMULATION", raising=False)
+    table, Y = tmp_path / "data.csv", sparse_data()
+    np.savetxt(table, Y.T, delimiter=",", header="a,b,c,d,e,f")
+    one = Client(tmp_path, Y, data=str(table))
+    assert one.start().has_content()
+    assert first_update(one).has_content()
+    np.savetxt(table, Y.T, delimiter=",", header=restarted_with, comments="#" if restarted_with else "")
+    monkeypatch.setattr("perdl_client.app._samples", {})  # a new process
+    one.context.state = RecordDict()
+    answer = one.ask(UPDATE, {"global_dictionary": np.eye(6)[:, :3]}, round=2)
+    if "f,e" in restarted_with:
+        assert refused(answer, "ada has features of other names, or in another order, than it began this run with")
+    else:
+        assert answer.has_content()
 
 
 def test_a_process_keeps_the_samples_of_one_run(client):

@@ -3,6 +3,7 @@
 import datetime
 import decimal
 import sys
+import wave
 
 import numpy as np
 import pytest
@@ -352,7 +353,24 @@ def test_sound_in_one_folder_has_one_rate(tmp_path):
         wavfile.write(tmp_path / f"{name}.wav", rate, np.ones((5, 2), np.float32))
     assert load_samples(tmp_path).data.shape == (2, 10)
     wavfile.write(tmp_path / "c.wav", 44_100, np.ones((5, 2), np.float32))
-    assert "c.wav: has 44100 samples a second, but 'a.wav' has 8000" in message(tmp_path)
+    assert "c.wav: has 44100 samples a second, but 8000 in 'a.wav'; bring them to the same rate" in message(tmp_path)
+
+
+def test_clients_of_a_simulation_have_sound_of_one_rate(tmp_path):
+    for i, rate in enumerate((8000, 44_100)):
+        wavfile.write(tmp_path / f"{i}.wav", rate, np.ones((5, 2), np.float32))
+    settings = load_settings(None, ["n_clients=2", "n_global=1", "data.source=files", f"data.path={tmp_path}"])
+    with pytest.raises(DataError, match=r"1\.wav: has 44100 samples a second, but 8000 in '.*0\.wav'"):
+        check_data(settings)
+
+
+def test_sound_of_24_bits_is_joined_too(tmp_path):
+    values = np.array([-(2**23), 0, 2**22], "<i4")
+    for name in "ab":
+        with wave.open(str(tmp_path / f"{name}.wav"), "wb") as file:
+            file.setparams((1, 3, 8000, 0, "NONE", ""))
+            file.writeframes(b"".join(value.tobytes()[:3] for value in values))
+    np.testing.assert_array_equal(load_samples(tmp_path).data, [[-1, 0, 0.5] * 2])
 
 
 def test_a_link_that_leads_nowhere_is_called_so(tmp_path):

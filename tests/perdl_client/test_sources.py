@@ -128,7 +128,7 @@ def test_folder_of_images_in_natural_order(tmp_path, suffix, shape):
     images = np.random.default_rng(2).integers(0, 256, (11, *shape), dtype=np.uint8)
     for i, image in enumerate(images):
         Image.fromarray(image).save(tmp_path / f"frame{i}.{suffix}")
-    (tmp_path / "notes.txt").write_text("not an image")
+    (tmp_path / "Thumbs.db").write_text("left by Windows")
     (tmp_path / "._frame0.png").write_bytes(b"left by a Mac")
     np.testing.assert_array_equal(load_samples(tmp_path).data, images.reshape(11, -1).T / 255)
 
@@ -399,6 +399,10 @@ def test_folder_or_image_that_is_no_data_set(tmp_path):
     (tmp_path / "a.txt").touch()
     assert "its 2 entries are of other kinds; give a file" in message(tmp_path)
     Image.fromarray(PIXELS[0]).save(tmp_path / "a.png")
+    assert "holds 'a.png' and 'a.txt'; keep files of one format alone" in message(tmp_path)
+    (tmp_path / "a.txt").unlink()
+    assert "holds 'a.png' and 'sub'; keep files of one format alone" in message(tmp_path)
+    (tmp_path / "sub").rmdir()
     assert "is a single image; give the folder" in message(tmp_path / "a.png")
     (tmp_path / "a.png").write_bytes((tmp_path / "a.png").read_bytes()[:60])
     assert "a.png: is not an image, or is damaged" in message(tmp_path)

@@ -266,7 +266,14 @@ def test_who_calls_its_features_otherwise_than_most_is_left_out_early_or_late():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"n_samples": -5}, {"n_atoms": 0}, {"nonzeros": -1e300}, {"mean_share": 1e308}, {"largest_feature_share": -0.1}],
+    [
+        {"n_samples": -5},
+        {"n_atoms": 0},
+        {"nonzeros": -1e300},
+        {"nonzeros": 6.1},
+        {"mean_share": 1e308},
+        {"largest_feature_share": -0.1},
+    ],
     ids=str,
 )
 def test_who_tells_of_itself_what_cannot_be_is_left_out(wrong):
@@ -275,6 +282,13 @@ def test_who_tells_of_itself_what_cannot_be_is_left_out(wrong):
     one = joined(TownGrid(Node("a"), liar), "n_clients=2", "quorum=1", "join_timeout=0.3")
     assert names(ask(one)) == ["a"]
     assert f"{next(iter(wrong))} = " in reasons(liar)[0]
+
+
+def test_who_says_it_answered_a_round_before_the_first_is_left_out():
+    liar = Node("b", step=-3)
+    one = joined(TownGrid(Node("a"), liar), "n_clients=2", "quorum=1", "join_timeout=0.3")
+    assert names(ask(one)) == ["a"]
+    assert "step = -3 cannot be" in reasons(liar)[0]
 
 
 @pytest.mark.parametrize("text", ["7", "2x2", "-2x-3", "6x", "x" * 1000, "1e9", "6.0", "٦"])
