@@ -15,6 +15,8 @@ from perdl_server.checkpoint import BEFORE, NEWEST, Checkpoint, load_checkpoint,
 from perdl_server.results import RESUMED, SERVED, RunFolder
 from perdl_server.summary import describe
 
+SUMMARY: dict[str, object] = {"settings": {}, "clients": {}, "final": {}, "bytes": {}}
+
 
 def checkpoint(t=1, ended="", **settings):
     rng = np.random.default_rng(t)
@@ -126,10 +128,10 @@ def test_a_resumed_run_has_its_own_settings_and_can_change_a_few(tmp_path):
 def test_a_run_that_came_to_its_end_is_not_resumed_but_one_that_failed_then_is(tmp_path, ended, reason):
     save_checkpoint(checkpoint(30, ended=ended, rounds=30), tmp_path)
     assert resumed_settings(tmp_path).rounds == 30  # it was cut off before it had let its clients go
-    (tmp_path / "summary.json").write_text(json.dumps({"stop_reason": reason}))
+    (tmp_path / "summary.json").write_text(json.dumps({**SUMMARY, "stop_reason": reason}))
     with pytest.raises(SettingsError, match=f"has come to its end .{reason}.: there is nothing to resume"):
         resumed_settings(tmp_path)
     if ended == "rounds":
         assert resumed_settings(tmp_path, ["rounds=31"]).rounds == 31
-    (tmp_path / "summary.json").write_text(json.dumps({"stop_reason": "failed: the end: 1 of 2 clients answered"}))
+    (tmp_path / "summary.json").write_text(json.dumps({**SUMMARY, "stop_reason": "failed: the end: 1 of 2"}))
     assert resumed_settings(tmp_path).rounds == 30
