@@ -19,7 +19,7 @@ from common.settings import LearningSettings, Settings
 from common.synthetic import ClientTruth, generate
 from perdl_client.cuts import Cut
 from perdl_client.doubts import doubts, facts
-from perdl_client.file_checks import file_error
+from perdl_client.file_checks import file_error, is_data
 from perdl_client.layouts import LAYOUTS, crop
 from perdl_client.mnist import label_partition, load_mnist
 from perdl_client.preprocess import Preprocessing, cut_of, fit_preprocessing
@@ -251,7 +251,7 @@ def client_files(settings: Settings) -> list[Path]:
         raise DataError('data.path is not set: with data.source = "files" it names a folder or a glob, a file a client')
     place = Path(path)
     inside = place.iterdir() if place.is_dir() else map(Path, glob.glob(path))
-    found = sorted((p for p in inside if not p.name.startswith(".")), key=lambda p: natural_key(str(p)))
+    found = sorted(filter(is_data, inside), key=lambda p: natural_key(str(p)))
     if not found:
         raise DataError(f"data.path = {path!r}: no file matches in {Path.cwd()}; correct the path")
     return found

@@ -16,6 +16,11 @@ from common.errors import DataError
 NUMERIC_TYPE = re.compile(r"bool|logical|double|single|u?int\d+|float\d+")
 
 
+def is_data(entry: Path) -> bool:
+    """Whether an entry of a folder is meant: not hidden, not marked with ``_``, not what Windows leaves behind."""
+    return entry.name[0] not in "._" and entry.name.lower() not in ("thumbs.db", "desktop.ini")
+
+
 def file_error(path: Path, message: str) -> DataError:
     """Return the error that says in one line what is wrong with a file."""
     return DataError(re.sub(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+", " ", f"{path}: {message}"))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perdl_client.file_checks import file_error, reading
+from perdl_client.file_checks import file_error, is_data, reading
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".gif", ".webp")
 
@@ -17,7 +17,7 @@ IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".gif", ".we
 def read_images(folder: Path) -> NDArray[Any]:
     """Return the images along the first axis, (n, h, w) or (n, h, w, c), 8-bit intensities divided by 255."""
     with reading(folder, "a folder of images"):
-        entries = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
+        entries = list(filter(is_data, folder.iterdir()))
         files = [entry for entry in entries if entry.suffix.lower() in IMAGE_SUFFIXES and entry.is_file()]
     if not files:
         held = f"its {len(entries)} entries are of other kinds" if entries else "it is empty"

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from common.errors import SettingsError
 from perdl_client.arrow_source import read_arrow
 from perdl_client.csv_source import line_of_row, read_csv
-from perdl_client.file_checks import OTHER_FORMATS, file_error, reading, require_no_other_kind
+from perdl_client.file_checks import OTHER_FORMATS, file_error, is_data, reading, require_no_other_kind
 from perdl_client.hdf5_source import read_hdf5
 from perdl_client.idx_source import read_idx_samples
 from perdl_client.image_source import IMAGE_SUFFIXES, natural_order, read_images
@@ -47,8 +47,6 @@ _FORMATS = {
     ".ubyte": "idx",
     **dict.fromkeys(VIDEO_SUFFIXES, "video"),
 }
-_LITTER = ("thumbs.db", "desktop.ini")
-"""What Windows leaves in folders."""
 _WITH_VARIABLES = ("npz", "mat", "hdf5")
 _ONE_WAY = ("idx", "images", "video", "wav")
 """Formats whose first axis is that of the samples, whatever anyone says."""
@@ -170,8 +168,7 @@ def _parts(path: Path) -> list[Path]:
     if not os.path.isdir(path):
         return [path]
     with reading(path, "a folder of data"):
-        named = (entry for entry in path.iterdir() if entry.name[0] not in "._" and entry.name.lower() not in _LITTER)
-        entries = sorted(named, key=natural_order)
+        entries = sorted(filter(is_data, path.iterdir()), key=natural_order)
     formats = {entry: None if entry.is_dir() else _format_by_name(entry) for entry in entries}
     held = {one for one in formats.values() if one is not None}
     if not held or set(formats.values()) == {"image"}:

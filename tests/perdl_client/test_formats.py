@@ -12,7 +12,7 @@ from scipy.io import wavfile
 
 from common.errors import DataError
 from common.settings import load_settings
-from perdl_client.data import check_data
+from perdl_client.data import check_data, client_files
 from perdl_client.sources import load_samples
 
 TABLE = np.random.default_rng(0).standard_normal((7, 4))
@@ -342,8 +342,15 @@ def test_the_same_numbers_lie_the_same_way_in_memory_whatever_the_file(tmp_path)
 def test_a_folder_of_images_holds_nothing_else(tmp_path):
     for i in range(2):
         Image.fromarray(np.full((3, 4), i, "u1")).save(tmp_path / f"{i}.png")
-    (tmp_path / ".DS_Store").write_bytes(b"x")
-    assert load_samples(tmp_path).shape == (3, 4)
+    for name in (".DS_Store", "Thumbs.db", "_draft.png"):
+        (tmp_path / name).write_bytes(b"x")
+    assert load_samples(tmp_path).data.shape == (12, 2)
+    assert [
+        path.name for path in client_files(load_settings(None, ["data.source=files", f"data.path={tmp_path}"]))
+    ] == [
+        "0.png",
+        "1.png",
+    ]
     np.save(tmp_path / "more.npy", TABLE)
     assert "holds '0.png' and 'more.npy'; keep files of one format alone" in message(tmp_path)
 
