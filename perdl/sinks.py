@@ -74,7 +74,7 @@ class MLflow(Callback):
         except ImportError:
             raise _missing("mlflow", "MLflow") from None
         uri = mlflow.get_tracking_uri()
-        if not mlflow.is_tracking_uri_set():  # type: ignore[no-untyped-call]
+        if not mlflow.is_tracking_uri_set():
             os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # its own default needs a database's packages
             uri = Path("mlruns").resolve().as_uri()
         self._client = mlflow.MlflowClient(uri)
