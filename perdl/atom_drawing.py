@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from perdl.drawing import INK, PALE, SHARED, label, new_figure
-from perdl.readings import Reading
+from perdl.readings import MOST, Reading, kind_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Floats = NDArray[np.floating]
 
-SHORT = 24
-"""Features that can have a bar and a name each."""
-MOST = {"images": 100, "curves": 30, "bars": 8}
-"""Atoms that can be told apart in one figure."""
 _CHANNELS = ("-", "--", ":", "-.")
-
-
-def kind_of(reading: Reading) -> str:
-    """Return what the atoms of a reading are drawn as: a key of ``MOST``."""
-    if len(reading.shape) in (2, 3) and not reading.is_series:
-        return "images"
-    return "bars" if np.prod(reading.shape) <= SHORT and not reading.is_series else "curves"
 
 
 def turned(D: Floats) -> Floats:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from common.protocol import natural_key
-from perdl.readings import Reading
+from perdl.readings import MOST, Reading, kind_of
 
 FIGURES = ("convergence", "path_lengths", "variance", "atoms", "own_atoms", "usage", "participation")
 
@@ -140,8 +140,6 @@ def _variance(reading: Reading) -> str:
 
 
 def _atoms(reading: Reading, client: str | None) -> str:
-    from perdl.atom_drawing import MOST, kind_of
-
     D = reading.atoms(client)
     kind, (d, r) = kind_of(reading), D.shape
     size = "×".join(map(str, reading.shape))

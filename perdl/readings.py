@@ -23,6 +23,11 @@ Floats = NDArray[np.floating]
 UNUSED = 1e-4
 """Share of the energy below which an atom is as good as unused."""
 
+SHORT = 24
+"""Features that can have a bar and a name each."""
+MOST = {"images": 100, "curves": 30, "bars": 8}
+"""Atoms that can be told apart in one figure."""
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -90,6 +95,13 @@ class Reading:
         """Mean distance of neighbours on each path: ``path_lengths`` are sums over the N - 1 edges of a path."""
         edges: Floats = np.asarray(self.summary.get("path_lengths") or [], dtype=float) / max(len(self.clients) - 1, 1)
         return edges
+
+
+def kind_of(reading: Reading) -> str:
+    """Return what the atoms of a reading are drawn as: a key of ``MOST``."""
+    if len(reading.shape) in (2, 3) and not reading.is_series:
+        return "images"
+    return "bars" if np.prod(reading.shape) <= SHORT and not reading.is_series else "curves"
 
 
 def read(source: Any) -> Reading:

@@ -133,7 +133,8 @@ def load_data(identity: Identity, settings: Settings) -> ClientData:
     preprocessing = fit_preprocessing(Y, settings.data, identity.name, cut.channels)
     with np.errstate(over="ignore", invalid="ignore"):
         Z = preprocessing.apply(Y)
-    _require_moderate(Z, f"{identity.name} has, once preprocessed, values", "look at data.divide_by")
+    if Z is not Y:
+        _require_moderate(Z, f"{identity.name} has, once preprocessed, values", "look at data.divide_by")
     return ClientData(Z, cut, preprocessing, samples.names)
 
 

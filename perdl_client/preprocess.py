@@ -104,8 +104,9 @@ def fit_preprocessing(Y: Floats, data: DataSettings, name: str, channels: int = 
         If a scale that is to be the data's own is zero or not finite.
     """
     d, dtype = len(Y), Y.dtype
-    constant = (Y[:, :1] == Y).all(axis=1)
-    offset = np.zeros(d, dtype=dtype)
+    offset, constant = np.zeros(d, dtype=dtype), np.zeros(d, dtype=bool)
+    if data.center or data.drop_constant or data.scale == "features":
+        constant = (Y[:, :1] == Y).all(axis=1)
     if data.center:
         offset = np.where(constant, Y[:, 0], Y.mean(axis=1))  # the mean of equal numbers is off by its rounding
     elif data.drop_constant:

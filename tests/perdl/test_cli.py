@@ -165,7 +165,8 @@ def test_mnist_published_beats_one_client_alone(tmp_path, mnist):
 def test_imports_stay_light():
     heavy = ("torch", "ray", "matplotlib", "PIL", "torchvision", "pyarrow", "h5py")
     code = f"import sys, {{}}; print(*[m for m in {heavy} if m in sys.modules])"
-    for module in ("perdl", "perdl.cli", "perdl_client.app", "perdl_client.node", "perdl_server.app"):
+    sides = ("perdl_client.app", "perdl_client.node", "perdl_server.app")
+    for module in ("perdl", "perdl.cli", "perdl.plots", "perdl.report", "perdl.descriptions", *sides):
         done = subprocess.run(
             [sys.executable, "-c", code.format(module)], cwd=ROOT, capture_output=True, text=True, check=True
         )

@@ -180,7 +180,8 @@ def test_large_messages_pass(gateway):
 def test_who_asks_to_join_again_and_again_is_told_to_wait(gateway):
     folder, port, _ = gateway
     context = ssl.create_default_context(cafile=folder / "certs" / "ca.crt")
-    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=30, context=context)
+    own = ("127.0.0.9", 0)  # limits are by address, and other tests may have asked from the usual one
+    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=30, context=context, source_address=own)
     told = []
     for _ in range(200):
         connection.request("POST", "/v1/fleet/activate-node", b"x")
@@ -189,7 +190,7 @@ def test_who_asks_to_join_again_and_again_is_told_to_wait(gateway):
         told.append(answer.status)
     connection.close()
     assert set(told) == {200, 429}
-    assert 30 <= told.count(200) < 150  # the burst is 50, of which tests before this one may have taken some
+    assert 50 <= told.count(200) < 150
     assert ask(gateway, "/v1/fleet/pull-messages")[0] == 200
 
 
