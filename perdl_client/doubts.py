@@ -50,9 +50,10 @@ def facts(Y: NDArray[np.floating]) -> Facts:
     if Y.shape[1] >= _FEWEST and len(Y) > 1:
         likely = (np.diff(Y[:, :_FEWEST], axis=1) == 1).all(axis=1)
         counting = next((int(j) + 1 for j in np.flatnonzero(likely) if (np.diff(Y[j]) == 1).all()), None)
-    largest = float(np.abs(Y).max()) or 1.0  # divided by first: numbers may be too large to be squared
+    ends = Y.min(), Y.max()
+    largest = float(max(-ends[0], ends[1])) or 1.0  # divided by first: numbers may be too large to be squared
     rms = largest * float(np.sqrt(np.mean(np.square(Y / largest))))
-    missing = next((value for value in _MISSING if value in (Y.min(), Y.max()) and _stands_alone(Y, value)), None)
+    missing = next((value for value in _MISSING if value in ends and _stands_alone(Y, value)), None)
     mark = hashlib.blake2b(np.ascontiguousarray(Y.T).data, digest_size=16).digest()
     return Facts(Y.shape[1], len(Y), rms, counting, missing, mark)
 
