@@ -27,3 +27,12 @@ def mnist(shared_data: Path) -> Path:
     if not folder.is_dir():
         pytest.skip(f"no MNIST at {folder}; set PERDL_DATA")
     return folder
+
+
+@pytest.fixture(scope="session")
+def cases(shared_data: Path) -> Path:
+    """Folder of small inputs that failed once; tests that need it are skipped where it is absent."""
+    folder = shared_data.parent / "cases"
+    if not folder.is_dir():
+        pytest.skip(f"no cases at {folder}; set PERDL_DATA")
+    return folder
