@@ -16,9 +16,10 @@ from common.dictionaries import dictionary_distance
 from common.settings import Settings, changed
 from common.streams import stream
 from perdl.experiments.attacks import ATTACKS, Absent, Hostile
-from perdl.experiments.federation import Wire, first_dictionaries, perma
+from perdl.experiments.federation import first_dictionaries, perma
 from perdl.experiments.synthetic_runs import draw
 from perdl.experiments.workers import each
+from perdl.perma import Channel
 from perdl_server.aggregation import AGGREGATIONS
 
 NONE = "nobody"
@@ -30,9 +31,9 @@ class HostileAndAbsent(Hostile):
         return Absent(0.3, self.seed).present(t, n)
 
 
-def liars(settings: Settings, attack: str, n: int) -> Wire:
+def liars(settings: Settings, attack: str, n: int) -> Channel:
     if attack == NONE:
-        return Wire()
+        return Channel()
     able = np.arange(settings.synthetic.weak_clients, settings.n_clients)
     who = stream(settings.seed, "", "who lies").choice(able, n, replace=False)
     kind = HostileAndAbsent if settings.quorum else Hostile
@@ -47,7 +48,7 @@ def attacked(job: tuple[Settings, Sequence[tuple[str, str, str, int]]]) -> list[
     out = []
     for attack, aggregation, matching, n in cases:
         own = changed(settings, aggregation=aggregation, matching=matching)
-        D_g = perma(clients, starts, own, wire=liars(settings, attack, n)).global_dictionary
+        D_g = perma(clients, starts, own, channel=liars(settings, attack, n)).global_dictionary
         out.append(dictionary_distance(D_g, truths[0].global_dictionary))
     return out
 
@@ -59,14 +60,14 @@ def absent(settings: Settings) -> dict[str, list[tuple[float, float, int]]]:
     shared, out = truths[0].global_dictionary, {}
     for aggregation in AGGREGATIONS:
         own, out[aggregation] = changed(settings, aggregation=aggregation), []
-        for wire in (Wire(), Absent(0.3, settings.seed)):
+        for channel in (Channel(), Absent(0.3, settings.seed)):
             curve: list[float] = []
             perma(
                 clients,
                 starts,
                 own,
                 lambda t, m, curve=curve: curve.append(dictionary_distance(m.global_dictionary, shared)),
-                wire,
+                channel,
             )
             late = curve[-10:] if settings.synthetic.noise else curve[-1:]
             limit = float(np.mean(late))

@@ -11,8 +11,7 @@ initialise     settings (JSON, seed included)                          ``diction
                                                                        D_i^(0); ``usage`` (m_i,); scalars. Once it
                                                                        has answered a round: its ``step`` only
 update         ``global_dictionary`` (d, r^g), ``round``; until the    ``contribution`` (d, r^g); for ``energy``
-               client has answered one: its own ``indices`` and        ``energies`` (r^g,); scalars
-               ``signs``
+               client has answered one: its own ``indices``       ``energies`` (r^g,); scalars
 finish         ``global_dictionary`` (d, r^g); the same rule; if the   scalars
                run ends before its time, ``reason``
 =============  ======================================================  ===========================================
@@ -37,7 +36,7 @@ from numpy.typing import NDArray
 from common.errors import PerdlError
 from common.threads import READING_NPY
 
-PROTOCOL = 3
+PROTOCOL = 4
 INITIALISE, UPDATE, FINISH = "train.initialise", "train.update", "train.finish"
 
 Scalar = bool | int | float | str

@@ -16,8 +16,9 @@ from common.errors import PerdlError, SettingsError
 from common.files import plain, write_npz
 from common.settings import Settings, changed, settings_from_values
 from perdl.arrays import InputError
-from perdl.newcomer import newcomer
+from perdl.perma import adapt
 from perdl_client.cuts import Cut
+from perdl_client.learning.client import ClientLearner
 from perdl_client.model import ClientModel, carried
 from perdl_client.preprocess import Preprocessing, fit_preprocessing
 from perdl_client.start import rms
@@ -94,9 +95,8 @@ class Fitted:
         """Return the same with one more client, aligned to D^g as it is."""
         s = self.settings
         preprocessing, scale, Y = _prepared(name, rows, s)
-        D_l = newcomer(
-            Y, self.global_dictionary, s.for_client(name), s.seed, name, rounds=s.rounds, tolerance=s.tolerance
-        )
+        client = ClientLearner(Y, s.for_client(name), s.seed, name)
+        D_l = adapt(client, self.global_dictionary, rounds=s.rounds, tolerance=s.tolerance)
         joined = replace(
             self,
             local_dictionaries={**self.local_dictionaries, name: D_l},

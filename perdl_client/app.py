@@ -24,12 +24,11 @@ from common.protocol import FINISH, INITIALISE, UPDATE, Payload, ProtocolError, 
 from common.settings import LearningSettings, Settings, settings_from_values
 from common.threads import one_blas_thread
 from perdl_client.data import ClientData, Identity, load_data, truth
-from perdl_client.learners import LEARNERS
-from perdl_client.local_update import relative_error, retract
+from perdl_client.learning.client import ClientLearner
+from perdl_client.local_update import relative_error
 from perdl_client.model import ClientModel, carried, save_model, shares
-from perdl_client.round import client_round
 from perdl_client.samples import names_mark
-from perdl_client.start import first_dictionary, largest_feature_share, mean_share, rms, usage, used_atoms
+from perdl_client.start import largest_feature_share, mean_share, rms
 from perdl_client.state import NOTHING_USED, ClientState, find_state, save_state
 
 Floats = NDArray[np.floating]
@@ -92,11 +91,17 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
     learning = identity.learning(settings)
     data = _data(identity, settings, run, state)
     Y = data.Y
-    D = first_dictionary(Y, learning, settings.seed, identity.name) if state is None else state.local_dictionary
+    client = ClientLearner(
+        Y,
+        learning,
+        settings.seed,
+        identity.name,
+        min_samples=identity.min_samples(learning),
+        dictionary=None if state is None else state.local_dictionary,
+    )
+    start = client.start()
+    D, X, used = client.dictionary, start.codes, start.used
     r = D.shape[1]
-    X = learning.make_coder(rms(Y))(Y, D)
-    energies = usage(X)
-    used = used_atoms(X, learning.min_usage, identity.min_samples(learning))
     if not Y.any():
         how = "zero" if not data.preprocessing.offset.any() else "equal, thus zero once their mean is taken off"
         raise DataError(f"all {Y.shape[1]} samples of {identity.name} are {how}: look at its data, or leave it out")
@@ -124,7 +129,7 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
         "shape": "x".join(map(str, data.cut.piece)),
         "names": names,
     }
-    return pack({"dictionary": D[:, used], "usage": energies[used]}, **scalars)
+    return pack({"dictionary": start.atoms, "usage": start.usage}, **scalars)
 
 
 def _why_unused(identity: Identity, learning: LearningSettings, Y: Floats, X: Floats) -> str:
@@ -146,17 +151,21 @@ def _why_unused(identity: Identity, learning: LearningSettings, Y: Floats, X: Fl
 def _update(payload: Payload, context: Context) -> RecordDict:
     identity = Identity.of(context.node_config)
     step = payload.scalar("round", int)
-    state, settings, learning, D_g, D_l = _resume(payload, context, identity, before=step)
-    Y = _data(identity, settings, state.run, state).Y
-    new, watch = client_round(Y, D_g, D_l, learning, state.watch, step, settings.seed, identity.name)
-    contribution = new.stretched if settings.aggregation == "procrustes" else new.global_dictionary
-    arrays = {"contribution": contribution}
+    state, settings, D_g = _resume(payload, context, identity, before=step)
+    client, _ = _learner(identity, settings, state)
+    new = client.update(D_g, step)
+    arrays = {"contribution": new.contribution(settings.aggregation)}
     if settings.aggregation == "energy":
         arrays["energies"] = new.energies
     if not all(np.isfinite(a).all() for a in (new.local_dictionary, *arrays.values())):
         raise PerdlError(f"{identity.name}: the update is not finite; lower step_size or rescale the data")
     after = replace(
-        state, step=step, local_dictionary=new.local_dictionary, n_global=D_g.shape[1], used=NOTHING_USED, watch=watch
+        state,
+        step=step,
+        local_dictionary=client.dictionary,
+        n_global=D_g.shape[1],
+        used=NOTHING_USED,
+        watch=client.watch,
     )
     save_state(after, context, identity.state_folder())
     scalars: dict[str, Scalar] = {
@@ -174,17 +183,17 @@ def _finish(payload: Payload, context: Context) -> RecordDict:
     if "global_dictionary" not in payload.arrays:  # the run failed before there was anything to keep
         _samples.pop((run, identity.name), None)
         return pack({}, client=identity.name)
-    state, settings, learning, D_g, D_l = _resume(payload, context, identity)
-    data = _data(identity, settings, run, state)
+    state, settings, D_g = _resume(payload, context, identity)
+    client, data = _learner(identity, settings, state)
+    D_l = client.finish(D_g)
     Y, D = data.Y, np.hstack([D_g, D_l])
-    coder = learning.make_coder(rms(Y))
-    X = coder(Y, D)
+    X = client.coder(Y, D)
     shared, own = shares(Y, D_g, D_l, X)
     scalars: dict[str, Scalar] = {"error": relative_error(Y, D, X), "shared": shared, "own": own}
     known = truth(identity, settings)
     if known is not None and known.local_dictionary.shape == D_l.shape and not settings.data.bends:
         scalars["local_distance"] = dictionary_distance(D_l, known.local_dictionary)
-    model = ClientModel(D_g, D_l, data.preprocessing, coder, data.cut, data.names)
+    model = ClientModel(D_g, D_l, data.preprocessing, client.coder, data.cut, data.names)
     # Its state stays: a run that was interrupted may go on.
     save_model(model, carried(X, Y), identity.folder(settings))
     _samples.pop((run, identity.name), None)
@@ -193,11 +202,10 @@ def _finish(payload: Payload, context: Context) -> RecordDict:
 
 def _resume(
     payload: Payload, context: Context, identity: Identity, before: int | None = None
-) -> tuple[ClientState, Settings, LearningSettings, Floats, Floats]:
-    """Return state, settings, and the dictionary with which a message begins: received D^g, own D^l off it."""
+) -> tuple[ClientState, Settings, Floats]:
+    """Return the state with which a message begins, split if it had not been, the settings, and the received D^g."""
     state = _state(payload.scalar("run", str), context, identity, before)
     settings = _settings(state.settings)
-    learning = identity.learning(settings)
     D_l = state.local_dictionary
     D_g = payload.array("global_dictionary", (D_l.shape[0], -1)).astype(D_l.dtype, copy=False)
     # What the server sends decides what this client sends, so its width is held to what was agreed.
@@ -213,10 +221,23 @@ def _resume(
             raise ProtocolError(f"{identity.name} was sent other indices than before")
         state = replace(state, split=indices.astype(np.intp))
         # The server counts the atoms that it was sent; an answer that got lost leaves them split already.
-        D_l = D_l[:, np.setdiff1d(np.arange(D_l.shape[1]), state.used[indices])]
-    if LEARNERS[learning.learner].orthonormal:
-        D_l = retract(D_g, D_l)
-    return state, settings, learning, D_g, D_l
+    return state, settings, D_g
+
+
+def _learner(identity: Identity, settings: Settings, state: ClientState) -> tuple[ClientLearner, ClientData]:
+    """Return the client as it was when it answered last, with its samples."""
+    data = _data(identity, settings, state.run, state)
+    client = ClientLearner(
+        data.Y,
+        identity.learning(settings),
+        settings.seed,
+        identity.name,
+        dictionary=state.local_dictionary,
+        watch=state.watch,
+    )
+    if len(state.used):
+        client.split(state.used[state.split])
+    return client, data
 
 
 def _state(run: str, context: Context, identity: Identity, before: int | None) -> ClientState:

@@ -54,6 +54,16 @@ class LocalUpdate:
     nonzeros: float
     reassigned: int
 
+    def contribution(self, aggregation: str) -> Floats:
+        """Return what is sent of the global atoms, (d, r_g).
+
+        Parameters
+        ----------
+        aggregation : str
+            Its name; ``procrustes`` takes the stretched atoms.
+        """
+        return self.stretched if aggregation == "procrustes" else self.global_dictionary
+
 
 def local_update(
     Y: Floats,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from common.errors import PerdlError
 from common.files import write_npz
 from common.protocol import Scalar, pack, unpack
-from perdl_client.round import NOTHING_SEEN, Watch
+from perdl_client.learning.client import NOTHING_SEEN, Watch
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.intp]

@@ -200,6 +200,8 @@ def first_average(
     A = np.stack([D[:, index] * sign for D, index, sign in chosen])
     w = np.stack([usage[index] for usage, index in zip(usages, matching.indices, strict=True)])
     start = "energy" if AGGREGATIONS[name].contribution == "stretched" else name
+    if start == "mean":
+        return A, matching.global_dictionary
     return A, _combine(start, trim)(A, w, matching.global_dictionary)
 
 

@@ -19,7 +19,7 @@ from common.files import plain, write_npz
 Floats = NDArray[np.floating]
 _log = logging.getLogger("perdl.server")
 
-VERSION = 1
+VERSION = 2
 NEWEST, BEFORE = "checkpoint.npz", "checkpoint-before.npz"
 
 
@@ -37,8 +37,8 @@ class Checkpoint:
     consensus : (r_g,) array
     members : dict of str to dict
         By client: the facts that the server knows of it.
-    matches : dict of str to dict of arrays
-        Indices and signs of the clients that have not answered a round yet.
+    matches : dict of str to (r_g,) int array
+        Indices of the clients that have not answered a round yet.
     report : dict
         What the summary holds so far; its ``settings`` are the run's.
     bytes : dict
@@ -53,7 +53,7 @@ class Checkpoint:
     dictionary: Floats
     consensus: Floats
     members: Mapping[str, Mapping[str, Any]]
-    matches: Mapping[str, Mapping[str, NDArray[Any]]]
+    matches: Mapping[str, NDArray[np.intp]]
     report: Mapping[str, Any]
     bytes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     seconds: float = 0.0
@@ -64,10 +64,8 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
     """Write ``checkpoint.npz`` and keep the former one; a process killed at any moment leaves at least one whole."""
     names = list(checkpoint.members)
     head = {key: getattr(checkpoint, key) for key in ("run", "round", "members", "report", "bytes", "seconds", "ended")}
-    arrays = {"dictionary": checkpoint.dictionary, "consensus": checkpoint.consensus}
-    for i, name in enumerate(names):
-        for key, value in checkpoint.matches.get(name, {}).items():
-            arrays[f"{key} {i}"] = value
+    arrays: dict[str, NDArray[Any]] = {"dictionary": checkpoint.dictionary, "consensus": checkpoint.consensus}
+    arrays |= {f"indices {names.index(name)}": indices for name, indices in checkpoint.matches.items()}
     text = json.dumps({"version": VERSION, **plain(head)})
     if (folder / NEWEST).exists():
         os.replace(folder / NEWEST, folder / BEFORE)
@@ -103,9 +101,5 @@ def _read(path: Path) -> Checkpoint:
             raise PerdlError(
                 f"{path} is of format {version}, this perdl reads {VERSION}: resume with the perdl that wrote it"
             )
-        matches = {
-            name: {key: file[f"{key} {i}"] for key in ("indices", "signs")}
-            for i, name in enumerate(head["members"])
-            if f"indices {i}" in file
-        }
+        matches = {name: file[f"indices {i}"] for i, name in enumerate(head["members"]) if f"indices {i}" in file}
         return Checkpoint(dictionary=file["dictionary"], consensus=file["consensus"], matches=matches, **head)

@@ -193,7 +193,7 @@ class Federation:
         accepted = [(member, answers[member.name]) for member in self.members if member.name in answers]
         missing = []
         for member in self.members:
-            member.match = {} if member.name in answers else member.match
+            member.indices = None if member.name in answers else member.indices
             if member.name in answers:
                 self.roster.reasons.pop(member.node, None)
                 continue
@@ -217,7 +217,7 @@ class Federation:
     ) -> list[Message]:
         """Return one message for each member, with its own match until it has answered one."""
         return [
-            Message(pack({**arrays, **member.match}, run=self.roster.run, **scalars), member.node, kind)
+            Message(pack({**arrays, **_match(member)}, run=self.roster.run, **scalars), member.node, kind)
             for member in members
         ]
 
@@ -245,7 +245,7 @@ class Federation:
         A client is told why in its own case; of the others it hears nothing.
         """
         by_node = {member.node: member for member in self.members}
-        match = {member.node: member.match for member in self.members} if arrays else {}
+        match = {member.node: _match(member) for member in self.members} if arrays else {}
         reasons = self.roster.door.refused | self.roster.reasons
         nodes = self.roster.door.nodes
         messages = [
@@ -274,3 +274,7 @@ class Federation:
         for member, payload in answers:
             known = [key for key in ("error", "shared", "own", "local_distance") if key in payload.scalars]
             member.facts |= {f"final_{key}": payload.scalar(key, float) for key in known}
+
+
+def _match(member: Member) -> dict[str, NDArray[Any]]:
+    return {} if member.indices is None else {"indices": member.indices}

@@ -100,7 +100,7 @@ def global_matching(
     return Matching(indices, signs, lengths, global_dictionary, local)
 
 
-def align(global_dictionary: Floats, dictionary: Floats) -> tuple[Ints, Floats]:
+def align(global_dictionary: Floats, dictionary: Floats) -> Ints:
     """Pair every global atom with one of a client that comes after matching, at the least sum of squared distances.
 
     Parameters
@@ -113,11 +113,8 @@ def align(global_dictionary: Floats, dictionary: Floats) -> tuple[Ints, Floats]:
     -------
     indices : (r_g,) int
         No atom twice.
-    signs : (r_g,) float, +1 or -1
     """
-    indices, _ = pair_atoms(global_dictionary, dictionary)
-    products = np.einsum("dj,dj->j", global_dictionary, dictionary[:, indices])
-    return indices, np.where(products < 0, -1.0, 1.0).astype(dictionary.dtype)
+    return pair_atoms(global_dictionary, dictionary)[0]
 
 
 def suggest_n_global(

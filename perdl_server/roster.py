@@ -15,10 +15,11 @@ from common.logs import about
 from common.protocol import natural_key
 from common.settings import Settings
 from perdl_server.admission import Arrival, Door, misfits, other_names
+from perdl_server.algorithm.server import PermaServer
 from perdl_server.exchange import Exchange
-from perdl_server.matching import align
 
 Floats = NDArray[np.floating]
+Ints = NDArray[np.intp]
 _log = logging.getLogger("perdl.server")
 
 
@@ -31,8 +32,8 @@ class Member:
     node: int = 0
     gone: bool = False
     """Whether nobody is there: Flower said so, or the server was resumed and the client has not come back."""
-    match: dict[str, NDArray[Any]] = field(default_factory=dict)
-    """Its own indices and signs, sent with each message until it has answered one."""
+    indices: Ints | None = None
+    """Which of the atoms that it sent are global; sent with each message until it has answered one."""
     dictionary: Floats = field(default_factory=lambda: np.empty((0, 0)))
     usage: Floats = field(default_factory=lambda: np.empty(0))
 
@@ -46,24 +47,26 @@ class Roster:
     exchange : Exchange
     run : str
         The run's id.
+    server : PermaServer
+        Aligns who comes after matching to the present D^g.
     members : iterable of Member
         Those of a run that is resumed.
 
     Attributes
     ----------
     members : list of Member
-    global_dictionary : (d, r_g) array, optional
-        The present D^g once there is one; who comes later is aligned to it.
     reasons : dict of int to str
         By node: what its client is told if the run ends before its time, in its own case.
     """
 
-    def __init__(self, settings: Settings, exchange: Exchange, run: str, members: Iterable[Member] = ()) -> None:
+    def __init__(
+        self, settings: Settings, exchange: Exchange, run: str, server: PermaServer, members: Iterable[Member] = ()
+    ) -> None:
         self.settings = settings
         self.exchange = exchange
         self.run = run
         self.members = list(members)
-        self.global_dictionary: Floats | None = None
+        self.server = server
         self.reasons: dict[int, str] = {}
         self.door = Door(settings, run, exchange)
 
@@ -111,32 +114,32 @@ class Roster:
             if arrival.step and member is None:
                 self.door.turn_away(arrival.node, f"this run knows no {arrival.name}")
                 continue
-            match = self._late_match(arrival, member)
-            member = member or (self._seat(arrival) if match is not None else None)
-            if match is not None and member is not None:
+            if not self._fits(arrival, member):
+                continue
+            member = member or self._seat(arrival)
+            if member is not None:
                 with about(client=arrival.name):
                     _log.info("%s", "is back" if arrival.returning else "joins the run")
-                member.node, member.gone, member.match = arrival.node, False, match or member.match
+                if not arrival.step and not (member.indices is not None and arrival.returning):  # not split yet
+                    member.indices = self.server.align(arrival.dictionary)
+                member.node, member.gone = arrival.node, False
                 member.facts = arrival.facts | member.facts
                 member.facts["returns"] = member.facts.get("returns", 0) + 1
                 back.append(member)
         return back
 
-    def _late_match(self, arrival: Arrival, member: Member | None) -> dict[str, NDArray[Any]] | None:
-        """How the atoms of somebody late fit the present D^g; empty if they are split already, None if they do not."""
-        if arrival.step or (member is not None and member.match and arrival.returning):
-            return {}
-        D_g = self.global_dictionary
-        assert D_g is not None, "nobody is late before matching"
+    def _fits(self, arrival: Arrival, member: Member | None) -> bool:
+        """Whether the atoms of somebody late fit the present D^g; who does not is turned away."""
+        if arrival.step or (member is not None and member.indices is not None and arrival.returning):
+            return True
         marks = {other.name: other.facts.get("names", "") for other in self.members if other is not member}
-        others = other_names({**marks, arrival.name: arrival.facts.get("names", "")})
-        wrong = {name: why for name, why in others.items() if name == arrival.name}
-        wrong |= misfits({arrival.name: arrival.dictionary}, D_g.shape[1], len(D_g))
+        wrong = other_names({**marks, arrival.name: arrival.facts.get("names", "")})
+        d, r_g = self.server.global_dictionary.shape
+        wrong = {name: why for name, why in wrong.items() if name == arrival.name}
+        wrong |= misfits({arrival.name: arrival.dictionary}, r_g, d)
         if wrong:
             self.door.turn_away(arrival.node, wrong[arrival.name])
-            return None
-        indices, signs = align(D_g, arrival.dictionary)
-        return {"indices": indices, "signs": signs}
+        return not wrong
 
     def _seat(self, arrival: Arrival) -> Member | None:
         """A place for a client that was not there before, if one is left."""

@@ -22,13 +22,12 @@ from common.errors import PerdlError
 from common.logs import about
 from common.protocol import UPDATE, Payload
 from common.settings import Settings
-from perdl_server.aggregation import AGGREGATIONS, combiner, consensus, idle_atoms
+from perdl_server.algorithm.server import PermaServer
 from perdl_server.checkpoint import Checkpoint
 from perdl_server.checks import METRICS, check_update
 from perdl_server.doubts import Ended, warnings
 from perdl_server.exchange import Exchange
 from perdl_server.federation import LAST_WORD, Federation
-from perdl_server.initial_matching import initial_matching
 from perdl_server.matching import MatchingError
 from perdl_server.results import RunFolder
 from perdl_server.roster import Member, Roster
@@ -58,13 +57,8 @@ class PerMA(Strategy):
     def __init__(self, settings: Settings, folder: RunFolder) -> None:
         self.settings = settings
         self.folder = folder
-        self._federation: Federation | None = None
-        self._aggregation = AGGREGATIONS[settings.aggregation]
-        self._combine = combiner(settings.aggregation, settings.trim)
-        self._present: Floats = np.empty((0, 0))
-        self._consensus: Floats = np.empty(0)
-        self._change: float | None = None
-        self._idle: list[int] = []
+        former = folder.checkpoint
+        self.server = PermaServer(settings, former.dictionary, former.consensus) if former else PermaServer(settings)
         self._rows: list[dict[str, Any]] = []
         self._report: dict[str, Any] = {}
         self._began = time.monotonic()
@@ -109,7 +103,7 @@ class PerMA(Strategy):
         changes = {"rounds": num_rounds, "round_timeout": timeout}
         self.settings = self.settings.model_copy(update={k: v for k, v in changes.items() if v is not None})
         self._report = describe(self.settings)
-        federation = self._federation = self._gather(grid)
+        federation = self._gather(grid)
         with about(run=federation.roster.run):
             return self._run(federation)
 
@@ -123,22 +117,22 @@ class PerMA(Strategy):
         try:
             if former is None:
                 federation.join()
-                result.arrays = self._match(federation)
+                self._match(federation)
             else:
-                result.arrays = _record(former.dictionary)
                 federation.rejoin(patience)
             reason = ended or self._rounds(federation, result)
-            federation.finish(_content(result.arrays), patience)
+            federation.finish(self._arrays(), patience)
         except KeyboardInterrupt:
-            federation.dismiss(_content(result.arrays), "it was interrupted at the server")
+            federation.dismiss(self._arrays(), "it was interrupted at the server")
             raise
         except Exception as error:
             reason = f"failed: {error}" if isinstance(error, PerdlError) else f"failed: {type(error).__name__}: {error}"
-            federation.dismiss(_content(result.arrays), "it failed at the server, whose log says why")
+            federation.dismiss(self._arrays(), "it failed at the server, whose log says why")
             raise
         finally:
-            self._save(federation, result.arrays, reason)
+            self._save(federation, reason)
             _log.info("ended: %s", reason)
+        result.arrays = self._record()
         return result
 
     def _gather(self, grid: Grid) -> Federation:
@@ -147,104 +141,58 @@ class PerMA(Strategy):
         self._began = time.monotonic() - (former.seconds if former else 0.0)
         exchange = Exchange(grid, self.folder.asked_to_stop, former.bytes if former else {})
         if former is None:
-            return Federation(Roster(self.settings, exchange, secrets.token_hex(8)))
+            return Federation(Roster(self.settings, exchange, secrets.token_hex(8), self.server))
         resumed = former.report.get("resumed", 0) + 1
         self._report = {**former.report, **self._report, "rounds": former.round, "resumed": resumed}
-        self._consensus = former.consensus
         members = [
-            Member(name, dict(facts), gone=True, match=dict(former.matches.get(name, {})))
+            Member(name, dict(facts), gone=True, indices=former.matches.get(name))
             for name, facts in former.members.items()
         ]
-        roster = Roster(self.settings, exchange, former.run, members)
-        roster.global_dictionary = former.dictionary
         _log.info("going on after round %d", former.round)
-        return Federation(roster)
-
-    def configure_train(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Return one message for each member, with D^g and, until it has answered, its own match."""
-        return self._members.messages(UPDATE, _content(arrays), self._members.members, round=server_round)
-
-    def aggregate_train(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Return the new D^g from clients' contributions, and the mean of their metrics."""
-        by_node = {reply.metadata.src_node_id: reply for reply in replies}
-        answers = [
-            (member, self._members.read(member, by_node[member.node], self._check(server_round)))
-            for member in self._members.members
-            if member.node in by_node
-        ]
-        return self._aggregate(server_round, answers)
+        return Federation(Roster(self.settings, exchange, former.run, self.server, members))
 
     def _check(self, t: int) -> Callable[[Payload], object]:
-        return lambda payload: check_update(payload, t, self._present, self._aggregation)
+        return lambda payload: check_update(payload, t, self.server.global_dictionary, self.server.aggregation)
 
-    def _aggregate(
-        self, server_round: int, answers: Sequence[tuple[Member, Payload]]
-    ) -> tuple[ArrayRecord, MetricRecord]:
+    def _aggregate(self, t: int, answers: Sequence[tuple[Member, Payload]]) -> MetricRecord:
         A = np.stack([payload.arrays["contribution"] for _, payload in answers])
         w = np.stack([payload.arrays.get("energies", np.ones(A.shape[2], A.dtype)) for _, payload in answers])
-        self._consensus = consensus(A)
-        self._idle = idle_atoms(A, w)
-        with np.errstate(over="ignore", invalid="ignore"):
-            new = self._combine(A, w, self._present)
-        if not np.isfinite(new).all():
-            raise PerdlError(f"round {server_round}: D^g is not finite any more; rescale the data")
+        self.server.aggregate(A, w)
+        self._report["rounds"] = t  # from here on D^g is this round's, whatever interrupts
         self._rows = [
-            {"round": server_round, "client": member.name, **{key: payload.scalars[key] for key in METRICS}}
+            {"round": t, "client": member.name, **{key: payload.scalars[key] for key in METRICS}}
             for member, payload in answers
         ]
         errors = [row["error_before_update"] for row in self._rows]
-        return _record(new), MetricRecord({"error_before_update": float(np.mean(errors)), "clients": len(answers)})
+        return MetricRecord({"error_before_update": float(np.mean(errors)), "clients": len(answers)})
 
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Return nothing: clients measure what they train on."""
-        return []
-
-    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Return nothing."""
-        return None
-
-    def _match(self, federation: Federation) -> ArrayRecord:
+    def _match(self, federation: Federation) -> None:
         """Phase 0: find the shared atoms, and tell each member its own."""
         members = federation.members
         try:
-            start = initial_matching(
-                {member.name: member.dictionary for member in members},
-                [member.usage for member in members],
-                self.settings,
+            match = self.server.match(
+                {member.name: member.dictionary for member in members}, [member.usage for member in members]
             )
         except MatchingError as error:
             federation.roster.blame(error.client, str(error))
             raise
-        for member, index, sign in zip(members, start.matching.indices, start.matching.signs, strict=True):
-            member.match = {"indices": index, "signs": sign}
+        for member, indices in zip(members, match.indices, strict=True):
+            member.indices = indices
             member.dictionary = np.empty((len(member.dictionary), 0))  # the server keeps no client's atoms
-        self._report |= start.report
-        self._consensus = start.consensus
-        federation.roster.global_dictionary = start.global_dictionary
-        self._checkpoint(federation, 0, start.global_dictionary)
-        return _record(start.global_dictionary)
+        self._report |= match.report
+        self._checkpoint(federation, 0)
 
     def _rounds(self, federation: Federation, result: Result) -> str:
         """T rounds; return why they ended."""
-        former, reason = self.folder.checkpoint, "rounds"
+        former, server = self.folder.checkpoint, self.server
         for t in range(former.round + 1 if former else 1, self.settings.rounds + 1):
-            present = self._present = result.arrays[_ARRAY].numpy()
             with about(round=t):
-                answers = federation.ask(UPDATE, _content(result.arrays), f"round {t}", self._check(t), round=t)
-            result.arrays, result.train_metrics_clientapp[t] = self._aggregate(t, answers)
-            self._report["rounds"] = t  # from here on D^g is this round's, whatever interrupts
-            new = federation.roster.global_dictionary = result.arrays[_ARRAY].numpy()
-            change = self._change = float(np.linalg.norm(new - present, axis=0).max(initial=0.0))
+                answers = federation.ask(UPDATE, self._arrays(), f"round {t}", self._check(t), round=t)
+            result.train_metrics_clientapp[t] = self._aggregate(t, answers)
             row = {
                 "round": t,
-                "change": change,
-                "consensus": spread(self._consensus.tolist()),
+                "change": server.change,
+                "consensus": spread(server.consensus.tolist()),
                 "error_before_update": spread([row["error_before_update"] for row in self._rows]),
                 "clients": len(self._rows),
                 "bytes": sum(sum(phase.values()) for phase in federation.exchange.bytes.values()),
@@ -252,28 +200,26 @@ class PerMA(Strategy):
             }
             self.folder.add_round(row, self._rows)
             with about(round=t):
-                _log.info("round done: %d clients, change %.3g", len(self._rows), change)
-            self.folder.save_dictionary(new, self._consensus, every=1.0)
-            if new.size and change <= self.settings.tolerance:  # with r^g = 0 nothing can come to rest
-                reason = "tolerance"
-            ended = reason if reason == "tolerance" or t == self.settings.rounds else ""
-            self._checkpoint(federation, t, new, ended)
+                _log.info("round done: %d clients, change %.3g", len(self._rows), server.change)
+            self.folder.save_dictionary(server.global_dictionary, server.consensus, every=1.0)
+            ended = "tolerance" if server.at_rest else "rounds" if t == self.settings.rounds else ""
+            self._checkpoint(federation, t, ended)
             if ended:
-                break
+                return ended
             if wish := self.folder.last_round():  # its checkpoint says nothing of that: the run can be resumed
                 return wish
-        return reason
+        return "rounds"
 
-    def _checkpoint(self, federation: Federation, t: int, D_g: Floats, ended: str = "") -> None:
+    def _checkpoint(self, federation: Federation, t: int, ended: str = "") -> None:
         members = federation.members
         self.folder.save_checkpoint(
             lambda: Checkpoint(
                 run=federation.roster.run,
                 round=t,
-                dictionary=D_g,
-                consensus=self._consensus,
+                dictionary=self.server.global_dictionary,
+                consensus=self.server.consensus,
                 members={member.name: member.facts for member in members},
-                matches={member.name: member.match for member in members if member.match},
+                matches={member.name: member.indices for member in members if member.indices is not None},
                 report=self._report,
                 bytes=federation.exchange.bytes,
                 seconds=time.monotonic() - self._began,
@@ -281,18 +227,19 @@ class PerMA(Strategy):
             )
         )
 
-    def _save(self, federation: Federation, arrays: ArrayRecord | None, reason: str) -> None:
+    def _save(self, federation: Federation, reason: str) -> None:
         """Write what is known, whether the run ended well or not."""
         facts = {member.name: member.facts for member in federation.members}
-        D = arrays[_ARRAY].numpy() if arrays else None
+        server = self.server
+        D = server.global_dictionary if server.matched else None
         final = final_metrics(facts, D, self.settings)
         if D is not None:
-            self.folder.save_dictionary(D, self._consensus)
-            final["consensus"] = spread(self._consensus.tolist())
-            if self._change is not None:
-                final["change"] = self._change
+            self.folder.save_dictionary(D, server.consensus)
+            final["consensus"] = spread(server.consensus.tolist())
+            if server.change is not None:
+                final["change"] = server.change
             self._report["warnings"] = warnings(
-                Ended(self._report, facts, self.settings, D, self._consensus, self._idle)
+                Ended(self._report, facts, self.settings, D, server.consensus, server.idle)
             )
         shapes = {member.facts["shape"] for member in federation.members if member.facts.get("shape")}
         if len(shapes) == 1:
@@ -308,15 +255,34 @@ class PerMA(Strategy):
         }
         self.folder.save_summary(summary)
 
-    @property
-    def _members(self) -> Federation:
-        assert self._federation is not None, "start() gathers the clients"
-        return self._federation
+    # Flower's base class declares these four for loops that send the same arrays to everybody and drop who is late.
+    # PerMA asks for other things in its own loop, `_rounds`, so nothing calls them.
 
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Not used: `start` has the loop."""
+        raise NotImplementedError("PerMA runs by start() alone")
 
-def _content(arrays: ArrayRecord | None) -> dict[str, NDArray[Any]]:
-    return {_ARRAY: arrays[_ARRAY].numpy()} if arrays else {}
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Not used: `start` has the loop."""
+        raise NotImplementedError("PerMA runs by start() alone")
 
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Not used: clients measure what they train on."""
+        raise NotImplementedError("PerMA runs by start() alone")
 
-def _record(D: Floats) -> ArrayRecord:
-    return ArrayRecord({_ARRAY: Array(np.ascontiguousarray(D))})
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Not used: clients measure what they train on."""
+        raise NotImplementedError("PerMA runs by start() alone")
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        """What travels of D^g; nothing before there is one."""
+        return {_ARRAY: self.server.global_dictionary} if self.server.matched else {}
+
+    def _record(self) -> ArrayRecord:
+        return ArrayRecord({key: Array(value) for key, value in self._arrays().items()})

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from common.dictionaries import atom_distances
 from common.streams import stream
-from perdl.experiments.federation import Wire
+from perdl.perma import Channel
 
 Floats = NDArray[np.floating]
 Liar = Callable[["Lies", Floats, Floats], Floats]
@@ -106,7 +106,7 @@ ATTACKS: dict[str, Liar] = {
 
 
 @dataclass
-class Hostile(Wire):
+class Hostile(Channel):
     """Some clients lie, from the first dictionary on.
 
     Parameters
@@ -154,7 +154,7 @@ class Hostile(Wire):
 
 
 @dataclass(frozen=True)
-class Absent(Wire):
+class Absent(Channel):
     """A share of the clients, drawn anew each round, takes no part in it."""
 
     share: float

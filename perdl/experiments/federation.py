@@ -13,13 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.coders import Coder
-from common.settings import LearningSettings, Settings
+from common.settings import LearningSettings, Settings, changed
+from perdl.perma import Channel
+from perdl.perma import perma as algorithm_1
 from perdl_client.learners import LEARNERS
-from perdl_client.local_update import retract
-from perdl_client.round import NOTHING_SEEN, client_round
+from perdl_client.learning.client import ClientLearner
 from perdl_client.start import first_dictionary, rms, usage, used_atoms
-from perdl_server.aggregation import AGGREGATIONS, combiner, first_average
-from perdl_server.matching import global_matching, suggest_n_global
 
 Floats = NDArray[np.floating]
 
@@ -66,22 +65,6 @@ OnRound = Callable[[int, Model], object]
 from: only at the end are they moved off the last D^g."""
 
 
-class Wire:
-    """What reaches the server of what clients send: all of it, unless somebody lies or is absent."""
-
-    def starts(self, dictionaries: list[Floats], energies: list[Floats]) -> tuple[list[Floats], list[Floats]]:
-        """Return the first dictionaries, each of its own shape, and the energies of their atoms."""
-        return dictionaries, energies
-
-    def present(self, t: int, n: int) -> Sequence[int]:
-        """Return which of ``n`` clients take part in round ``t``, ascending; the others compute nothing."""
-        return range(n)
-
-    def updates(self, t: int, who: Sequence[int], A: Floats, w: Floats) -> tuple[Floats, Floats]:
-        """Return the contributions (len(who), d, r_g) and energies (len(who), r_g) of round ``t``."""
-        return A, w
-
-
 OnDictionaries = Callable[[int, list[Floats]], object]
 """The same, with dictionaries that are not split."""
 
@@ -96,9 +79,9 @@ def perma(
     starts: Sequence[Floats],
     settings: Settings,
     on_round: OnRound | None = None,
-    wire: Wire | None = None,
+    channel: Channel | None = None,
 ) -> Model:
-    """Run PerMA (algorithm 1): match, then ``settings.rounds`` rounds of local update and aggregation.
+    """Run PerMA (:func:`perdl.perma.perma`) from given starts.
 
     Parameters
     ----------
@@ -106,44 +89,29 @@ def perma(
         In the order of the chain.
     starts : sequence of (d, r_i) arrays
     settings : Settings
-        ``n_global``, ``rounds``, ``tolerance``, ``matching``, ``aggregation`` and ``trim`` are read.
     on_round : callable, optional
-    wire : Wire, optional
+    channel : Channel, optional
+        Between clients and server.
 
     Returns
     -------
     Model
     """
-    wire = wire or Wire()
-    aggregation, combine = AGGREGATIONS[settings.aggregation], combiner(settings.aggregation, settings.trim)
-    D_g, local = match(clients, starts, settings, wire)
-    if on_round:
-        on_round(0, Model(D_g, local))
-    watches = [NOTHING_SEEN] * len(clients)
-    for t in range(1, settings.rounds + 1):
-        contributions, energies = [], []
-        who = wire.present(t, len(clients))
-        for i in who:
-            client = clients[i]
-            D_l = retract(D_g, local[i]) if LEARNERS[client.learning.learner].orthonormal else local[i]
-            new, watches[i] = client_round(
-                client.data, D_g, D_l, client.learning, watches[i], t, settings.seed, client.name
-            )
-            local[i] = new.local_dictionary
-            contributions.append(new.stretched if aggregation.contribution == "stretched" else new.global_dictionary)
-            energies.append(new.energies)
-        before, D_g = D_g, combine(*wire.updates(t, who, np.stack(contributions), np.stack(energies)), D_g)
+    learners = [
+        ClientLearner(c.data, c.learning, settings.seed, c.name, dictionary=D)
+        for c, D in zip(clients, starts, strict=True)
+    ]
+
+    def tell(t: int, D_g: Floats) -> None:
         if on_round:
-            on_round(t, Model(D_g, local))
-        if D_g.size and np.linalg.norm(D_g - before, axis=0).max() <= settings.tolerance:
-            break
-    return _off(clients, D_g, local)
+            on_round(t, Model(D_g, [learner.dictionary for learner in learners]))
+
+    D_g = algorithm_1(learners, settings, tell, channel)
+    return Model(D_g, [learner.finish(D_g) for learner in learners])
 
 
-def match(
-    clients: Sequence[Client], starts: Sequence[Floats], settings: Settings, wire: Wire | None = None
-) -> tuple[Floats, list[Floats]]:
-    """Phase 0: find the shared atoms among those that clients use.
+def match(clients: Sequence[Client], starts: Sequence[Floats], settings: Settings) -> tuple[Floats, list[Floats]]:
+    """Phase 0 alone: find the shared atoms among those that clients use.
 
     Returns
     -------
@@ -151,17 +119,9 @@ def match(
     local_dictionaries : list of (d, r_i - r_g) arrays
         All other atoms of each client, used or not.
     """
-    kept, usages = zip(*(used(client, D) for client, D in zip(clients, starts, strict=True)), strict=True)
-    honest = [D[:, mine] for D, mine in zip(starts, kept, strict=True)]
-    dictionaries, energies = (wire or Wire()).starts(honest, list(usages))
-    names = [client.name for client in clients]
-    n_global = settings.n_global
-    if n_global == "auto":
-        n_global, _ = suggest_n_global(dictionaries, names, settings.matching_method)
-    matching = global_matching(dictionaries, n_global, names, settings.matching_method)
-    _, D_g = first_average(dictionaries, energies, matching, settings.aggregation, settings.trim)
-    rest = [np.delete(D, mine[index], axis=1) for D, mine, index in zip(starts, kept, matching.indices, strict=True)]
-    return D_g, rest
+    model: list[Model] = []
+    perma(clients, starts, changed(settings, rounds=0), lambda t, start: model.append(start))
+    return model[0].global_dictionary, model[0].local_dictionaries
 
 
 def used(client: Client, D: Floats) -> tuple[NDArray[np.intp], Floats]:
@@ -217,14 +177,3 @@ def _step(client: Client, D: Floats) -> Floats:
 def _unit(D: Floats) -> Floats:
     norms = np.linalg.norm(D, axis=0)
     return np.asarray(D / np.where(norms > 0, norms, 1))
-
-
-def _off(clients: Sequence[Client], D_g: Floats, local: Sequence[Floats]) -> Model:
-    """Models as clients would write them: orthonormal learners keep the local block off D^g."""
-    return Model(
-        D_g,
-        [
-            retract(D_g, D_l) if LEARNERS[c.learning.learner].orthonormal else D_l
-            for c, D_l in zip(clients, local, strict=True)
-        ],
-    )

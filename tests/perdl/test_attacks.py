@@ -14,9 +14,10 @@ from common.dictionaries import dictionary_distance
 from common.protocol import INITIALISE, UPDATE, pack, unpack
 from common.settings import changed, settings_from_values
 from perdl.experiments.attacks import ATTACKS, Absent, Hostile
-from perdl.experiments.federation import Wire, first_dictionaries, perma, used
+from perdl.experiments.federation import first_dictionaries, perma, used
 from perdl.experiments.synthetic_runs import draw
 from perdl.in_process import InProcessGrid, simulation
+from perdl.perma import Channel
 from perdl_client.app import app as client_app
 from perdl_server.app import run
 from perdl_server.matching import global_matching, suggest_n_global
@@ -26,10 +27,10 @@ ROBUST = ("trimmed", "geometric-median")
 FIT = ("copy, permuted", "a little is enough", "turned by 45 degrees")  # made of one honest client's atoms, its own too
 
 
-class WireGrid(InProcessGrid):
-    """A Flower grid whose clients' answers reach the server over a wire of the experiments."""
+class ChannelGrid(InProcessGrid):
+    """A Flower grid whose clients' answers reach the server over a channel of the experiments."""
 
-    wire = Wire()
+    channel = Channel()
 
     def push_messages(self, messages):
         ids = list(super().push_messages(messages))
@@ -37,13 +38,13 @@ class WireGrid(InProcessGrid):
         kind, there = answers[0].metadata.message_type, [a for a in answers if a.has_content()]
         payloads = [unpack(answer.content) for answer in there]
         if kind == INITIALISE:
-            sent = self.wire.starts(*([p.arrays[key] for p in payloads] for key in ("dictionary", "usage")))
+            sent = self.channel.starts(*([p.arrays[key] for p in payloads] for key in ("dictionary", "usage")))
             changes = [{"dictionary": D, "usage": e} for D, e in zip(*sent, strict=True)]
         elif kind == UPDATE:
             who = [answer.metadata.src_node_id - 1000 for answer in there]
             A = np.stack([p.arrays["contribution"] for p in payloads])
             w = np.stack([p.arrays.get("energies", np.ones(A.shape[2])) for p in payloads])
-            A, w = self.wire.updates(payloads[0].scalars["round"], who, A, w)
+            A, w = self.channel.updates(payloads[0].scalars["round"], who, A, w)
             weighted = "energies" in payloads[0].arrays
             changes = [{"contribution": a} | ({"energies": e} if weighted else {}) for a, e in zip(A, w, strict=True)]
         else:
@@ -56,7 +57,7 @@ class WireGrid(InProcessGrid):
     def _answer(self, message):
         if message.metadata.message_type == UPDATE:
             t = unpack(message.content).scalars["round"]
-            if message.metadata.dst_node_id - 1000 not in self.wire.present(t, len(self._contexts)):
+            if message.metadata.dst_node_id - 1000 not in self.channel.present(t, len(self._contexts)):
                 message.metadata.__dict__["_message_id"] = f"{message.object_id}-asked"
                 answer = Message(Error(ErrorCode.UNKNOWN, "absent"), reply_to=message)
                 answer.metadata.__dict__["_message_id"] = f"{message.object_id}-absent"
@@ -64,8 +65,8 @@ class WireGrid(InProcessGrid):
         return super()._answer(message)
 
 
-def over_flower(settings, wire, folder):
-    grid_class = type("Grid", (WireGrid,), {"wire": wire})
+def over_flower(settings, channel, folder):
+    grid_class = type("Grid", (ChannelGrid,), {"channel": channel})
     with simulation():
         grid = grid_class(client_app, [{"partition-id": i} for i in range(settings.n_clients)])
         run(changed(settings, output=str(folder)), grid)
@@ -81,10 +82,10 @@ def drawn(seed=0):
     return truths[0].global_dictionary, clients, first_dictionaries(clients, seed)
 
 
-def end(wire=None, seed=0, **changes):
+def end(channel=None, seed=0, **changes):
     """Final distance to the truth on arrays."""
     truth, clients, starts = drawn(seed)
-    model = perma(clients, starts, changed(SETTINGS, seed=seed, **changes), wire=wire)
+    model = perma(clients, starts, changed(SETTINGS, seed=seed, **changes), channel=channel)
     return dictionary_distance(model.global_dictionary, truth)
 
 
@@ -132,7 +133,7 @@ def test_the_flower_run_under_attack_equals_the_loop_on_arrays(tmp_path, attack,
     settings = changed(SETTINGS, aggregation=aggregation, rounds=8)
     _, clients, starts = drawn()
     summary, D_g = over_flower(settings, Hostile(attack, LIARS, 0), tmp_path)
-    model = perma(clients, starts, settings, wire=Hostile(attack, LIARS, 0))
+    model = perma(clients, starts, settings, channel=Hostile(attack, LIARS, 0))
     np.testing.assert_array_equal(D_g, model.global_dictionary)
     assert summary["misfits"] == ["client-1", "client-5", "client-8"]
     (warning,) = (text for text in summary["warnings"] if "client-1, client-5, client-8" in text)
@@ -142,7 +143,7 @@ def test_the_flower_run_under_attack_equals_the_loop_on_arrays(tmp_path, attack,
 @pytest.mark.parametrize("matching", ["chain", "star"])
 def test_of_honest_clients_none_is_named(tmp_path, matching):
     settings = changed(SETTINGS, rounds=1, matching=matching, synthetic={"noise": 0.1})
-    assert over_flower(settings, Wire(), tmp_path)[0]["misfits"] == []
+    assert over_flower(settings, Channel(), tmp_path)[0]["misfits"] == []
 
 
 # Absent clients
@@ -157,6 +158,6 @@ def test_absent_clients_over_flower_are_those_of_the_loop_on_arrays(tmp_path):
     settings = changed(SETTINGS, quorum=7, rounds=8)
     _, clients, starts = drawn()
     _, D_g = over_flower(settings, Absent(0.3, 0), tmp_path)
-    np.testing.assert_array_equal(D_g, perma(clients, starts, settings, wire=Absent(0.3, 0)).global_dictionary)
+    np.testing.assert_array_equal(D_g, perma(clients, starts, settings, channel=Absent(0.3, 0)).global_dictionary)
     rows = [json.loads(line) for line in (tmp_path / "rounds.jsonl").read_text().splitlines()]
     assert {row["clients"] for row in rows} == {7}

@@ -22,8 +22,9 @@ from common.settings import LearningSettings, Settings, settings_from_values
 from common.synthetic import generate, true_global_dictionary
 from perdl import PerDL
 from perdl.fitted import DATA_PARAMETERS
-from perdl.newcomer import newcomer
+from perdl.perma import adapt
 from perdl.run import simulate
+from perdl_client.learning.client import ClientLearner
 
 ROOT = Path(__file__).resolve().parents[2]
 D, R_G, R_L = 8, 2, 2
@@ -255,7 +256,7 @@ def test_a_newcomer_gives_up_the_atoms_that_are_shared():
     # Those are the last two of this client's start.
     learning = LearningSettings(n_atoms=R_G + R_L, local_restarts=0)
     for rounds, error in ((0, 0.2), (30, 1e-8)):  # a wrong choice may come right in the rounds, not before them
-        own = newcomer(truth.data, SHARED, learning, 0, "eve", rounds=rounds, tolerance=1e-12)
+        own = adapt(ClientLearner(truth.data, learning, 0, "eve"), SHARED, rounds=rounds, tolerance=1e-12)
         assert dictionary_distance(own, truth.local_dictionary) < error
 
 

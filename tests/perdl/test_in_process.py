@@ -91,7 +91,7 @@ def test_messages_carry_what_the_protocol_allows_and_nothing_private(tmp_path, a
     allowed = {
         (INITIALISE, False): ({"settings", "run", "protocol"}, set(), 0),
         (INITIALISE, True): (start, {"dictionary", "usage"}, d * r + r),
-        (UPDATE, False): ({"protocol", "run", "round"}, {"global_dictionary", "indices", "signs"}, d * r_g + 2 * r_g),
+        (UPDATE, False): ({"protocol", "run", "round"}, {"global_dictionary", "indices"}, d * r_g + r_g),
         (UPDATE, True): (update, {"contribution"} | weights, d * r_g + r_g),
         (FINISH, False): ({"protocol", "run"}, {"global_dictionary"}, d * r_g),
         (FINISH, True): ({"client", "protocol", "error", "shared", "own", "local_distance"}, set(), 0),

@@ -53,7 +53,7 @@ def client(tmp_path, monkeypatch):
 def first_update(client, width=3, indices=(0, 1, 2), t=1):
     arrays = {"global_dictionary": np.eye(6)[:, :width]}
     if indices is not None:
-        arrays |= {"indices": np.array(indices), "signs": np.ones(len(indices))}
+        arrays |= {"indices": np.array(indices)}
     return client.ask(UPDATE, arrays, round=t)
 
 
@@ -168,7 +168,7 @@ def test_a_disk_that_is_full_loses_no_state(client, monkeypatch):
 
 @pytest.mark.parametrize("bad", [np.full((6, 3), np.nan), np.zeros((5, 3)), np.zeros((6, 3), dtype=int)])
 def test_a_broken_global_dictionary_is_refused(client, bad):
-    arrays = {"global_dictionary": bad, "indices": np.arange(3), "signs": np.ones(3)}
+    arrays = {"global_dictionary": bad, "indices": np.arange(3)}
     assert client.ask(UPDATE, arrays, round=1).has_error()
 
 

@@ -13,10 +13,10 @@ from perdl import PerDL
 from perdl.in_process import run_in_process
 from perdl_client.app import app as client_app
 from perdl_client.start import largest_feature_share
+from perdl_server.algorithm.server import PermaServer
 from perdl_server.app import app as server_app
 from perdl_server.doubts import Ended
 from perdl_server.doubts import warnings as ended_warnings
-from perdl_server.initial_matching import initial_matching
 
 RNG = np.random.default_rng(0)
 BASIS = np.linalg.qr(RNG.standard_normal((8, 8))).Q
@@ -84,10 +84,11 @@ def test_a_path_that_auto_left_out_is_told_if_it_is_nearer_than_chance():
             third = shared[:, [2]] + 0.15 * rng.standard_normal((12, 1)) if nearly else rng.standard_normal((12, 1))
             Ds.append(np.linalg.qr(np.hstack([shared[:, :2], third, rng.standard_normal((12, 2))])).Q)
         settings = settings_from_values({"n_global": "auto", "n_clients": 4})
-        start = initial_matching({f"c{i}": D for i, D in enumerate(Ds)}, [np.ones(5)] * 4, settings)
+        server = PermaServer(settings)
+        report = server.match({f"c{i}": D for i, D in enumerate(Ds)}, [np.ones(5)] * 4).report
         facts = {f"c{i}": {"n_samples": 99, "n_atoms": 5, "nonzeros": 1, "start_error": 0} for i in range(4)}
-        found = ended_warnings(Ended(start.report, facts, settings, start.global_dictionary, start.consensus))
-        return start.report["n_global"], [text for text in found if "next path" in text]
+        found = ended_warnings(Ended(report, facts, settings, server.global_dictionary, server.consensus))
+        return report["n_global"], [text for text in found if "next path" in text]
 
     for seed in range(20):
         assert next_path(seed, False) == (2, [])

@@ -12,8 +12,8 @@ from common.dictionaries import dictionary_distance
 from common.settings import settings_from_values
 from common.synthetic import generate
 from perdl_client.learners import LEARNERS
+from perdl_client.learning.client import NOTHING_SEEN, ClientLearner, Watch, restart_local_dictionary
 from perdl_client.local_update import retract
-from perdl_client.round import NOTHING_SEEN, Watch, client_round, restart_local_dictionary
 from perdl_client.start import objective, warm_up
 
 CODER = HardThreshold(0.15)
@@ -39,23 +39,25 @@ def stuck_block(t, rng):
     pytest.fail("no wrong basin found")
 
 
+def rounds_of(t, D_l, one, n=29):
+    """The local block after rounds in which D^g is the truth."""
+    client = ClientLearner(t.data, one, 0, "client-1", dictionary=D_l)
+    for step in range(1, n + 1):
+        client.update(t.global_dictionary, step)
+    return client.finish(t.global_dictionary)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_a_stuck_block_is_found_out_and_replaced(seed):
     t = truth(seed)
-    D_l, watch, one = stuck_block(t, np.random.default_rng(seed)), NOTHING_SEEN, learning()
-    for step in range(1, 30):
-        new, watch = client_round(t.data, t.global_dictionary, D_l, one, watch, step, 0, "client-1")
-        D_l = retract(t.global_dictionary, new.local_dictionary)
-    assert dictionary_distance(D_l, t.local_dictionary) < 1e-12
+    D_l = stuck_block(t, np.random.default_rng(seed))
+    assert dictionary_distance(rounds_of(t, D_l, learning()), t.local_dictionary) < 1e-12
 
 
 def test_without_restarts_it_stays_stuck():
     t = truth(0)
-    D_l, watch, one = stuck_block(t, np.random.default_rng(0)), NOTHING_SEEN, learning(local_restarts=0)
-    for step in range(1, 30):
-        new, watch = client_round(t.data, t.global_dictionary, D_l, one, watch, step, 0, "client-1")
-        D_l = retract(t.global_dictionary, new.local_dictionary)
-    assert dictionary_distance(D_l, t.local_dictionary) > 0.1
+    D_l = stuck_block(t, np.random.default_rng(0))
+    assert dictionary_distance(rounds_of(t, D_l, learning(local_restarts=0)), t.local_dictionary) > 0.1
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.02, 0.05])
@@ -105,9 +107,9 @@ def test_a_wrong_block_that_explains_every_sample_is_found_out_too():
     Y = t.local_dictionary @ X + t.global_dictionary @ t.codes[:3]
     a, b, c = t.local_dictionary.T
     turned = np.column_stack([(a + b) / np.sqrt(2), (a - b) / np.sqrt(2), c])
-    new, watch = client_round(Y, t.global_dictionary, turned, learning(), NOTHING_SEEN, 1, 0, "client-1")
-    assert new.error < 1e-12
-    assert watch.objective > 0
+    client = ClientLearner(Y, learning(), 0, "client-1", dictionary=turned)
+    assert client.update(t.global_dictionary, 1).error < 1e-12
+    assert client.watch.objective > 0
     found = restart_local_dictionary(Y, t.global_dictionary, turned, learning(), rng)
     assert found is not None
     assert dictionary_distance(_used(Y, found), np.column_stack([a, b])) < 1e-9
@@ -120,12 +122,11 @@ def _used(Y, D):
 
 def test_tries_that_find_nothing_become_rare():
     t, tries = truth(3, noise=0.05), 0
-    watch, D_l = NOTHING_SEEN, t.local_dictionary
+    client = ClientLearner(t.data, learning(local_restarts=1), 0, "a", dictionary=t.local_dictionary)
     for step in range(1, 200):
-        before = watch.wait
-        new, watch = client_round(t.data, t.global_dictionary, D_l, learning(local_restarts=1), watch, step, 0, "a")
-        D_l = retract(t.global_dictionary, new.local_dictionary)
-        tries += watch.wait != before
+        before = client.watch.wait
+        client.update(t.global_dictionary, step)
+        tries += client.watch.wait != before
     assert 1 <= tries <= 7
 
 
@@ -133,7 +134,6 @@ def test_data_keep_their_float_type():
     t = truth(4)
     D_l = stuck_block(t, np.random.default_rng(4)).astype("f4")
     watch = replace(NOTHING_SEEN, objective=0.2, previous=0.2)
-    new, _ = client_round(
-        t.data.astype("f4"), t.global_dictionary.astype("f4"), D_l, learning(), watch, 3, 0, "client-1"
-    )
+    client = ClientLearner(t.data.astype("f4"), learning(), 0, "client-1", dictionary=D_l, watch=watch)
+    new = client.update(t.global_dictionary.astype("f4"), 3)
     assert new.local_dictionary.dtype == new.global_dictionary.dtype == np.float32

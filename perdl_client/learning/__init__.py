@@ -1,0 +1,1 @@
+"""What one client computes: the client's half of algorithm 1."""

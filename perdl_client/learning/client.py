@@ -1,0 +1,244 @@
+r"""The client's half of algorithm 1: start, split, T updates, finish. Nothing here knows of messages.
+
+A start in a wrong basin leaves some of a client's atoms wrong. D^g comes right with the other clients' help, and what
+stays wrong is the local block: a fixed point of the learner with the objective
+
+.. math:: \lVert Y - DX\rVert_F^2 + \text{penalty} \cdot \lVert X\rVert_0
+
+above its least. The evidence is the client's own and leaves no trace in any message: its objective no longer falls, and
+a random start of the local block in the residual :math:`(I - P_{D^g}) Y` finds a lower one. The error alone is no
+evidence: a wrong block may explain every sample, with more atoms than it takes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.settings import LearningSettings
+from common.streams import stream
+from perdl_client.learners import LEARNERS
+from perdl_client.local_update import LocalUpdate, local_update, refine_local_dictionary, retract
+from perdl_client.start import best_warm_up, first_dictionary, objective, rms, schedule, usage, used_atoms
+
+Floats = NDArray[np.floating]
+Ints = NDArray[np.intp]
+
+_CLEARLY = 0.99
+"""A share of the objective: to fall by less is to stand still. Noise moves it by less, a wrong basin by more."""
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What a client remembers to see that it is stuck.
+
+    Attributes
+    ----------
+    objective, previous : float
+        Of the last two rounds.
+    next_try : int
+        Round before which no restart is tried.
+    wait : int
+        Rounds to wait after the next restart that finds nothing better; doubles each time.
+    """
+
+    objective: float = np.inf
+    previous: float = np.inf
+    next_try: int = 0
+    wait: int = 4
+
+    def stalled(self, t: int) -> bool:
+        """Whether the objective stands still, and it is time for another try."""
+        return t >= self.next_try and 0 < self.objective < np.inf and self.objective > _CLEARLY * self.previous
+
+
+NOTHING_SEEN = Watch()
+"""Of a client that begins, or whose local block is new."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a client offers for matching.
+
+    Attributes
+    ----------
+    used : (m,) int array
+        Which atoms of D_i^(0) its samples use.
+    atoms : (d, m) array
+        Those atoms.
+    usage : (m,) array
+        The energy of each.
+    codes : (r, n) array
+        Of all its atoms; they stay with the client.
+    """
+
+    used: Ints
+    atoms: Floats
+    usage: Floats
+    codes: Floats
+
+
+class ClientLearner:
+    r"""One client of the federation, without messages.
+
+    Minimises, together with the others, its share of
+
+    .. math:: \sum_i \lVert Y_i - [D^g\ D^l_i] X_i\rVert_F^2, \qquad X_i \text{ sparse.}
+
+    Parameters
+    ----------
+    Y : (d, n) array
+        The client's samples, as columns.
+    learning : LearningSettings
+        How it learns.
+    seed : int
+        The run's seed.
+    name : str
+        Stable client id; with ``seed`` it names the client's random streams.
+    min_samples : int, optional
+        Samples that must use an atom before it is offered; default ``learning.min_samples``.
+    dictionary : (d, r) array, optional
+        Where it goes on: D_i^(0) before the split, D^l_i after it. Default: its first dictionary, learnt by `start`.
+    watch : Watch, optional
+        What it saw before, where it goes on.
+
+    Attributes
+    ----------
+    dictionary : (d, r) array
+        D_i^(0) until `split`, from then on D^l_i.
+    watch : Watch
+
+    Notes
+    -----
+    Source: Liang, Shi, Al Kontar, Fattahi, "Personalized Dictionary Learning for Heterogeneous Datasets", 2023,
+    algorithm 1, lines that client i does; algorithms 3 and 6.
+    """
+
+    def __init__(
+        self,
+        Y: Floats,
+        learning: LearningSettings,
+        seed: int,
+        name: str,
+        *,
+        min_samples: int | None = None,
+        dictionary: Floats | None = None,
+        watch: Watch = NOTHING_SEEN,
+    ) -> None:
+        self.Y, self.learning, self.seed, self.name = Y, learning, seed, name
+        self.min_samples = learning.min_samples if min_samples is None else min_samples
+        self.learner, self.coder = LEARNERS[learning.learner], learning.make_coder(rms(Y))
+        self._dictionary, self.watch = dictionary, watch
+
+    @property
+    def dictionary(self) -> Floats:
+        """D_i^(0) until the split, from then on D^l_i."""
+        if self._dictionary is None:
+            self._dictionary = first_dictionary(self.Y, self.learning, self.seed, self.name)
+        return self._dictionary
+
+    def start(self) -> Start:
+        """Learn D_i^(0), unless it is there already, and find which of its atoms are used.
+
+        Returns
+        -------
+        Start
+        """
+        X = self.coder(self.Y, self.dictionary)
+        used = used_atoms(X, self.learning.min_usage, self.min_samples)
+        return Start(used, self.dictionary[:, used], usage(X)[used], X)
+
+    def split(self, indices: Ints) -> None:
+        """Give up the atoms that are global; what is left is D^l_i.
+
+        Parameters
+        ----------
+        indices : (r_g,) int array
+            Of the columns of ``dictionary``.
+        """
+        self._dictionary = np.delete(self.dictionary, indices, axis=1)
+
+    def update(self, global_dictionary: Floats, t: int) -> LocalUpdate:
+        """Do what the client does in round ``t``: refine, restart the local block if it is stuck, one local update.
+
+        Parameters
+        ----------
+        global_dictionary : (d, r_g) array
+            D^g as received.
+        t : int
+            Round, from 1.
+
+        Returns
+        -------
+        LocalUpdate
+            Of it, the contribution (`LocalUpdate.contribution`) and for ``energy`` the energies are sent.
+        """
+        D_g, D_l, learning = global_dictionary, self.finish(global_dictionary), self.learning
+        D_l = refine_local_dictionary(
+            self.Y, D_g, D_l, self.learner, self.coder, learning.refine_steps, learning.step_size
+        )
+        if learning.local_restarts and self.watch.stalled(t):
+            other = restart_local_dictionary(self.Y, D_g, D_l, learning, stream(self.seed, self.name, f"restart {t}"))
+            if other is None:
+                self.watch = replace(self.watch, next_try=t + self.watch.wait, wait=2 * self.watch.wait)
+            else:
+                D_l, self.watch = other, NOTHING_SEEN
+        new = local_update(self.Y, D_g, D_l, self.learner, self.coder, learning.step_size)
+        self._dictionary = new.local_dictionary
+        self.watch = replace(self.watch, objective=new.objective, previous=self.watch.objective)
+        return new
+
+    def finish(self, global_dictionary: Floats) -> Floats:
+        """Return the local block that goes with a D^g: moved off it, where the learner is orthonormal.
+
+        Parameters
+        ----------
+        global_dictionary : (d, r_g) array
+
+        Returns
+        -------
+        (d, r_l) array
+        """
+        return retract(global_dictionary, self.dictionary) if self.learner.orthonormal else self.dictionary
+
+
+def restart_local_dictionary(
+    Y: Floats,
+    global_dictionary: Floats,
+    local_dictionary: Floats,
+    learning: LearningSettings,
+    rng: np.random.Generator,
+) -> Floats | None:
+    """Look for a better local block from random starts in what D^g leaves over.
+
+    Parameters
+    ----------
+    Y : (d, n) array
+    global_dictionary : (d, r_g) array
+    local_dictionary : (d, r_l) array
+        The present one.
+    learning : LearningSettings
+        ``local_restarts`` random starts, each warmed up as the client's first dictionary was.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    (d, r_l) array, or None
+        None if no start leads to a lower objective.
+    """
+    r_g, r_l = global_dictionary.shape[1], local_dictionary.shape[1]
+    if r_l == 0 or r_g >= len(Y):
+        return None
+    learner, coder = LEARNERS[learning.learner], learning.make_coder(rms(Y))
+    # The complement of D^g in coordinates of its own, so that no random atom is wasted on what D^g explains.
+    basis = np.linalg.qr(global_dictionary, mode="complete").Q[:, r_g:] if r_g else np.eye(len(Y), dtype=Y.dtype)
+    found = best_warm_up(
+        basis.T @ Y, r_l, learner, coder, rng, n_restarts=learning.local_restarts, **schedule(learning, Y)
+    )
+    D = basis @ found
+    if learner.orthonormal:
+        D = retract(global_dictionary, D)
+    present, new = (objective(Y, np.hstack([global_dictionary, block]), coder) for block in (local_dictionary, D))
+    return D if new < _CLEARLY * present else None

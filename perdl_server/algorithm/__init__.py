@@ -1,0 +1,1 @@
+"""What the server computes: the server's half of algorithm 1."""
