@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from common.aggregations import AGGREGATIONS
 from common.dictionaries import dictionary_distance
 from common.settings import Settings, changed
 from common.streams import stream
@@ -20,7 +21,6 @@ from perdl.experiments.federation import first_dictionaries, perma
 from perdl.experiments.synthetic_runs import draw
 from perdl.experiments.workers import each
 from perdl.perma import Channel
-from perdl_server.aggregation import AGGREGATIONS
 
 NONE = "nobody"
 ROBUST = ("trimmed", "geometric-median")

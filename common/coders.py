@@ -4,13 +4,15 @@ r"""Sparse coders: given samples and a dictionary, find codes with few nonzeros.
 
 A coder is a small frozen object that is called with ``(Y, D)`` and gives ``X``. Its ``penalty`` is what its objective
 adds to the squared error, so that starts can be compared: ``zeta**2`` for each nonzero of a hard threshold, because
-HT is the exact minimiser of :math:`\lVert Y - DX\rVert_F^2 + \zeta^2 \lVert X\rVert_0` for orthonormal ``D``.
+HT is the exact minimiser of :math:`\lVert Y - DX\rVert_F^2 + \zeta^2 \lVert X\rVert_0` for orthonormal ``D``. To add
+a coder, write such a class and enter it in :data:`CODERS`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +21,37 @@ Floats = NDArray[np.floating]
 
 
 class Coder(Protocol):
-    """What a learner needs of a coder."""
+    """What others need of a coder.
+
+    Attributes
+    ----------
+    number : float
+        Its one parameter: a threshold, or a number of atoms.
+    penalty : float
+        Cost of one nonzero in its objective.
+    stacks : bool
+        Whether it takes stacks of dictionaries, (..., d, r).
+    """
 
     @property
-    def penalty(self) -> float:
-        """Cost of one nonzero in the coder's objective."""
+    def number(self) -> float: ...  # noqa: D102
+
+    @property
+    def penalty(self) -> float: ...  # noqa: D102
+
+    @property
+    def stacks(self) -> bool: ...  # noqa: D102
+
+    def warm(self, first: float | None, done: float) -> Self:
+        """Return the coder of a warm-up step.
+
+        Parameters
+        ----------
+        first : float, optional
+            Threshold of the first step, in the data's units; default 5 times the coder's own.
+        done : float
+            Share of the warm-up that is done; at 1 the coder is itself.
+        """
         ...
 
     def __call__(self, Y: Floats, D: Floats) -> Floats:
@@ -35,40 +63,81 @@ class Coder(Protocol):
 class HardThreshold:
     """``X = HT_threshold(D'Y)``: keeps the correlations of size ``threshold`` or more."""
 
-    threshold: float
+    number: float
+    stacks: bool = True
 
     @property
     def penalty(self) -> float:
         """``threshold**2`` for each nonzero."""
-        return self.threshold**2
+        return self.number**2
+
+    def warm(self, first: float | None, done: float) -> Self:
+        """Return the same with a threshold that shrinks geometrically from ``first`` to its own."""
+        if self.number == 0:
+            return self
+        ratio = 5.0 if first is None else first / self.number
+        return replace(self, number=self.number * max(ratio, 1.0) ** (1 - done))
 
     def __call__(self, Y: Floats, D: Floats) -> Floats:
         """Return codes (r, n)."""
-        return hard_threshold(D.mT @ Y, self.threshold)
+        return hard_threshold(D.mT @ Y, self.number)
 
 
 @dataclass(frozen=True)
 class TopK:
-    """The ``k`` largest correlations of each sample."""
+    """The ``k`` largest correlations of each sample; ``number`` is k."""
 
-    k: int
+    number: int
     penalty: float = 0.0
+    stacks: bool = True
+
+    def warm(self, first: float | None, done: float) -> Self:
+        """Return itself: nothing in it shrinks."""
+        return self
 
     def __call__(self, Y: Floats, D: Floats) -> Floats:
         """Return codes (r, n)."""
-        return top_k(D.mT @ Y, self.k)
+        return top_k(D.mT @ Y, self.number)
 
 
 @dataclass(frozen=True)
 class OMP:
-    """Orthogonal matching pursuit with at most ``k`` atoms a sample."""
+    """Orthogonal matching pursuit with at most ``k`` atoms a sample; ``number`` is k."""
 
-    k: int
+    number: int
     penalty: float = 0.0
+    stacks: bool = False
+
+    def warm(self, first: float | None, done: float) -> Self:
+        """Return itself: nothing in it shrinks."""
+        return self
 
     def __call__(self, Y: Floats, D: Floats) -> Floats:
         """Return codes (r, n)."""
-        return omp(Y, D, self.k)
+        return omp(Y, D, self.number)
+
+
+@dataclass(frozen=True)
+class CoderKind:
+    """A coder and the setting that its number comes from.
+
+    Attributes
+    ----------
+    make : callable ``number -> Coder``
+    setting : {"threshold", "n_nonzero"}
+        ``threshold`` is in the units of ``threshold_unit``; ``n_nonzero`` is at most the number of atoms.
+    """
+
+    make: Callable[[float], Coder]
+    setting: Literal["threshold", "n_nonzero"]
+
+
+CODERS: dict[str, CoderKind] = {
+    "hard-threshold": CoderKind(HardThreshold, "threshold"),
+    "top-k": CoderKind(lambda k: TopK(int(k)), "n_nonzero"),
+    "omp": CoderKind(lambda k: OMP(int(k)), "n_nonzero"),
+}
+"""By the name that the setting ``coder`` takes."""
 
 
 def hard_threshold(A: Floats, threshold: float) -> Floats:

@@ -9,19 +9,24 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from common.coders import OMP, Coder, HardThreshold, TopK
+from common.aggregations import AGGREGATIONS
+from common.coders import CODERS, Coder
 from common.data_settings import DataSettings, EvaluationSettings, SyntheticSettings, Table
 from common.errors import SettingsError
 from common.settings_errors import one_line, toml_error
 
-AggregationName = Literal["mean", "normalized", "polar", "energy", "procrustes", "trimmed", "geometric-median"]
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    CoderName: TypeAlias = str
+    AggregationName: TypeAlias = str
+else:
+    CoderName, AggregationName = Literal[tuple(CODERS)], Literal[tuple(AGGREGATIONS)]
 _T = TypeVar("_T", bound=BaseModel)
-_ROBUST_AGGREGATIONS = ("trimmed", "geometric-median")
-_ORTHONORMAL_AGGREGATIONS = ("polar", "energy", "procrustes")
 
 
 class LearningSettings(Table):
@@ -34,7 +39,7 @@ class LearningSettings(Table):
         "orthogonal", description="the step by which a client improves its dictionary (A_i)"
     )
     step_size: float = Field(0.5, gt=0, lt=2, description="of gradient and projected, in units of 1 / ||X X'||_2")
-    coder: Literal["hard-threshold", "top-k", "omp"] = Field(
+    coder: CoderName = Field(
         "hard-threshold",
         description="how samples are written with atoms: codes over a threshold, the n_nonzero largest, or pursuit",
     )
@@ -62,9 +67,14 @@ class LearningSettings(Table):
 
     @model_validator(mode="after")
     def _k_fits(self) -> Self:
-        if self.n_atoms is not None and self.coder != "hard-threshold" and self.n_nonzero > self.n_atoms:
+        if self.n_atoms is not None and self.counts_atoms and self.n_nonzero > self.n_atoms:
             raise ValueError(f"n_nonzero = {self.n_nonzero}: must be at most n_atoms = {self.n_atoms}")
         return self
+
+    @property
+    def counts_atoms(self) -> bool:
+        """Whether the coder takes ``n_nonzero``."""
+        return CODERS[self.coder].setting == "n_nonzero"
 
     def make_coder(self, rms: float = 1.0) -> Coder:
         """Return the coder these settings name.
@@ -74,9 +84,8 @@ class LearningSettings(Table):
         rms : float
             Root mean square of the data, used where ``threshold_unit`` is ``"rms"``.
         """
-        if self.coder == "hard-threshold":
-            return HardThreshold(self.threshold * self.threshold_scale(rms))
-        return TopK(self.n_nonzero) if self.coder == "top-k" else OMP(self.n_nonzero)
+        number = self.n_nonzero if self.counts_atoms else self.threshold * self.threshold_scale(rms)
+        return CODERS[self.coder].make(number)
 
     def threshold_scale(self, rms: float) -> float:
         """Return what thresholds are multiplied by to be in the data's units."""
@@ -131,7 +140,7 @@ class Settings(LearningSettings):
         r = one.n_atoms
         if r is None and self.data.source == "synthetic":
             r = self.synthetic.n_features
-        if r is not None and one.coder != "hard-threshold" and one.n_nonzero > r:
+        if r is not None and one.counts_atoms and one.n_nonzero > r:
             raise ValueError(f"n_nonzero = {one.n_nonzero}{where}: must be at most n_atoms = {r}")
         if r is not None and isinstance(self.n_global, int) and self.n_global > r:
             raise ValueError(f"n_global = {self.n_global}: must be at most n_atoms = {r}{where}")
@@ -140,7 +149,7 @@ class Settings(LearningSettings):
                 f"n_atoms = {r}{where}: must be at most synthetic.n_features = {self.synthetic.n_features} for the "
                 "orthogonal learner"
             )
-        if self.aggregation in _ORTHONORMAL_AGGREGATIONS and isinstance(self.n_global, int):
+        if AGGREGATIONS[self.aggregation].orthonormal and isinstance(self.n_global, int):
             d = self.synthetic.n_features if self.data.source == "synthetic" else None
             if d is not None and self.n_global > d:
                 raise ValueError(f'n_global = {self.n_global}: must be at most {d} features for "{self.aggregation}"')
@@ -158,10 +167,10 @@ class Settings(LearningSettings):
         base = self.model_dump(include=set(LearningSettings.model_fields))
         values = {**base, **self.clients.get(name, {}), **(own or {})}
         one = _validated(LearningSettings, values, f"clients.{name}" if name else "")
-        if self.aggregation == "procrustes" and one.learner != "orthogonal":
+        if AGGREGATIONS[self.aggregation].contribution == "stretched" and one.learner != "orthogonal":
             where = f" (clients.{name})" if name else ""
             raise SettingsError(
-                f'learner = "{one.learner}"{where}: must be "orthogonal" where aggregation = "procrustes", '
+                f'learner = "{one.learner}"{where}: must be "orthogonal" where aggregation = "{self.aggregation}", '
                 "which needs every client's polar decomposition"
             )
         return one
@@ -171,7 +180,7 @@ class Settings(LearningSettings):
         """What ``matching`` comes to: to bear hostile clients is of no use behind a chain that they cut."""
         if self.matching != "auto":
             return self.matching
-        return "star" if self.aggregation in _ROBUST_AGGREGATIONS else "chain"
+        return "star" if AGGREGATIONS[self.aggregation].robust else "chain"
 
     def flat(self) -> dict[str, bool | int | float | str]:
         """Return the settings that are set, with dotted names, as Flower's run configuration holds them."""

@@ -17,6 +17,7 @@ from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
 from numpy.typing import NDArray
 
+from common.aggregations import AGGREGATIONS
 from common.dictionaries import dictionary_distance
 from common.errors import DataError, PerdlError, SettingsError
 from common.logs import about
@@ -155,7 +156,7 @@ def _update(payload: Payload, context: Context) -> RecordDict:
     client, _ = _learner(identity, settings, state)
     new = client.update(D_g, step)
     arrays = {"contribution": new.contribution(settings.aggregation)}
-    if settings.aggregation == "energy":
+    if AGGREGATIONS[settings.aggregation].weighted:
         arrays["energies"] = new.energies
     if not all(np.isfinite(a).all() for a in (new.local_dictionary, *arrays.values())):
         raise PerdlError(f"{identity.name}: the update is not finite; lower step_size or rescale the data")

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
+from common.aggregations import AGGREGATIONS
 from common.coders import Coder
 from common.dictionaries import atom_distances
 from common.polar import polar_factor
@@ -60,9 +61,9 @@ class LocalUpdate:
         Parameters
         ----------
         aggregation : str
-            Its name; ``procrustes`` takes the stretched atoms.
+            Its name.
         """
-        return self.stretched if aggregation == "procrustes" else self.global_dictionary
+        return self.stretched if AGGREGATIONS[aggregation].contribution == "stretched" else self.global_dictionary
 
 
 def local_update(

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from common.coders import OMP, Coder, HardThreshold, TopK, omp
+from common.coders import CODERS, Coder, omp
 from common.errors import PerdlError
 from common.files import write_npz
 from perdl_client.cuts import Cut
@@ -24,8 +22,6 @@ VERSION = 1
 """Of the file; another perdl's are refused rather than misread."""
 
 FILE = "dictionary.npz"
-
-_CODERS: dict[str, Callable[[Any], Coder]] = {"hard-threshold": HardThreshold, "top-k": TopK, "omp": OMP}
 
 
 @dataclass(frozen=True)
@@ -183,7 +179,7 @@ def load_model(path: Path) -> ClientModel:
         arrays["global"],
         arrays["local"],
         Preprocessing.of(arrays),
-        _CODERS[coder](value),
+        CODERS[coder].make(value),
         Cut(kind, size, stride, tuple(shape)),
         tuple(arrays["names"].tolist()),
     )
@@ -191,7 +187,5 @@ def load_model(path: Path) -> ClientModel:
 
 def _named(coder: Coder) -> tuple[str, float]:
     """The name of a coder and its one number."""
-    if isinstance(coder, HardThreshold):
-        return "hard-threshold", coder.threshold
-    assert isinstance(coder, TopK | OMP), "there are three"
-    return ("omp" if isinstance(coder, OMP) else "top-k"), coder.k
+    name = next(name for name, kind in CODERS.items() if type(kind.make(coder.number)) is type(coder))
+    return name, coder.number

@@ -12,13 +12,12 @@ dictionary as it is.
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
 from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from common.coders import OMP, Coder, HardThreshold
+from common.coders import Coder
 from common.errors import SettingsError
 from common.settings import LearningSettings
 from common.streams import stream
@@ -91,7 +90,7 @@ def check_fit(learning: LearningSettings, d: int, name: str) -> int:
     if r > d and (learner.orthonormal or learning.start in ("svd", "identity")):
         what = f"the {learning.learner} learner" if learner.orthonormal else f'start = "{learning.start}"'
         raise SettingsError(f"n_atoms = {r}: must be at most the {d} features of {name} for {what}")
-    if learning.coder != "hard-threshold" and learning.n_nonzero > r:
+    if learning.counts_atoms and learning.n_nonzero > r:
         raise SettingsError(f"n_nonzero = {learning.n_nonzero}: must be at most n_atoms = {r} of {name}")
     return r
 
@@ -160,7 +159,7 @@ def warm_up(
     """
     for t in range(n_steps):
         D = learner.step(
-            Y, D, _shrunk(coder, first_threshold, t / (n_steps - 1) if n_steps > 1 else 1.0), step_size
+            Y, D, coder.warm(first_threshold, t / (n_steps - 1) if n_steps > 1 else 1.0), step_size
         ).dictionary
     return D
 
@@ -199,7 +198,7 @@ def best_warm_up(
         warm_up, Y, learner=learner, coder=coder, n_steps=n_steps, first_threshold=first_threshold, step_size=step_size
     )
     D = np.stack([random_dictionary(rng, Y.shape[0], n_atoms, Y.dtype) for _ in range(n_restarts)])
-    if not learner.orthonormal or isinstance(coder, OMP):
+    if not (learner.orthonormal and coder.stacks):
         return _best(Y, [run(one) for one in D], coder)
     # Small problems take stacks of starts at once, for NumPy's calls cost more than their flops.
     at_once = max(1, _STACK // max(n_atoms * Y.shape[1], 1))
@@ -287,10 +286,3 @@ def largest_feature_share(Y: Floats) -> float:
 def rms(Y: Floats) -> float:
     """Return the root mean square of all entries."""
     return float(np.sqrt(np.mean(np.square(Y, dtype=np.float64))))
-
-
-def _shrunk(coder: Coder, first: float | None, done: float) -> Coder:
-    if not isinstance(coder, HardThreshold) or coder.threshold == 0:
-        return coder
-    ratio = 5.0 if first is None else first / coder.threshold
-    return replace(coder, threshold=coder.threshold * max(ratio, 1.0) ** (1 - done))

@@ -2,9 +2,10 @@ r"""Aggregations: from the clients' aligned global atoms to one D^g.
 
 Every aggregation takes a stack ``A`` (N, d, r) of aligned contributions in the order of client ids, non-negative
 weights ``w`` (N, r), and the present D^g (d, r), and returns the new one. All commute with an orthogonal transform of
-the feature space. To add one, write such a function and enter it in :data:`AGGREGATIONS`.
+the feature space. To add one, write such a function, enter it in :data:`COMBINE`, and declare in
+:data:`common.aggregations.AGGREGATIONS` what it asks of clients.
 
-What a client contributes depends on the aggregation, see ``contribution`` below:
+What a client contributes depends on the aggregation, see ``common.aggregations``:
 
 =========================  ====================================  ==========================================
 name                       client i sends                        server takes
@@ -23,12 +24,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from common.aggregations import AGGREGATIONS
 from common.errors import SettingsError
 from common.polar import polar_factor
 from perdl_server.matching import Matching
@@ -111,35 +111,14 @@ def _median_point(points: Floats, n_steps: int = 1000) -> Floats:
     return np.asarray(m, dtype=points.dtype)
 
 
-@dataclass(frozen=True)
-class Aggregation:
-    """An aggregation and what it asks of the clients.
-
-    Attributes
-    ----------
-    combine : callable ``(A, w, present) -> D^g``
-    contribution : {"atoms", "stretched"}
-        ``stretched``: D^g_i P^gg_i of the client's polar decomposition Y X' = D P; needs orthonormal learners.
-    weighted : bool
-        Whether clients send the r^g energies too.
-    orthonormal : bool
-        Whether the result has orthonormal columns, so that at most d atoms fit.
-    """
-
-    combine: Combine
-    contribution: Literal["atoms", "stretched"] = "atoms"
-    weighted: bool = False
-    orthonormal: bool = False
-
-
-AGGREGATIONS: dict[str, Aggregation] = {
-    "mean": Aggregation(mean),
-    "normalized": Aggregation(normalized),
-    "polar": Aggregation(polar, orthonormal=True),
-    "energy": Aggregation(energy, weighted=True, orthonormal=True),
-    "procrustes": Aggregation(polar, contribution="stretched", orthonormal=True),
-    "trimmed": Aggregation(trimmed),
-    "geometric-median": Aggregation(geometric_median),
+COMBINE: dict[str, Combine] = {
+    "mean": mean,
+    "normalized": normalized,
+    "polar": polar,
+    "energy": energy,
+    "procrustes": polar,
+    "trimmed": trimmed,
+    "geometric-median": geometric_median,
 }
 """By the name that the setting ``aggregation`` takes."""
 
@@ -162,7 +141,7 @@ def combiner(name: str, trim: float = 0.3) -> Combine:
 
 
 def _combine(name: str, trim: float) -> Combine:
-    combine = AGGREGATIONS[name].combine
+    combine = COMBINE[name]
     return functools.partial(trimmed, trim=trim) if combine is trimmed else combine
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from common.aggregations import Aggregation
 from common.protocol import Payload, ProtocolError
-from perdl_server.aggregation import Aggregation
 
 Floats = NDArray[np.floating]
 

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from common.aggregations import AGGREGATIONS
 from common.coders import omp
 from common.errors import SettingsError
 from common.settings import Settings, changed
@@ -33,7 +34,6 @@ from perdl.experiments.strategies import Learned, learn, main_strategy
 from perdl_client.learners import LEARNERS
 from perdl_client.local_update import relative_error
 from perdl_client.start import check_fit
-from perdl_server.aggregation import AGGREGATIONS
 
 Floats = NDArray[np.floating]
 Progress = Callable[[str], object]

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from common.aggregations import AGGREGATIONS
 from common.errors import PerdlError
 from common.settings import Settings
-from perdl_server.aggregation import AGGREGATIONS, combiner, consensus, first_average, idle_atoms
+from perdl_server.aggregation import combiner, consensus, first_average, idle_atoms
 from perdl_server.matching import Ints, align, global_matching, suggest_n_global, unrelated_edges
 from perdl_server.star import misfits
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from common.aggregations import AGGREGATIONS
 from common.settings import settings_from_values
 from common.synthetic import generate
 from perdl.experiments.federation import Client, averaged, first_dictionaries, independent, perma, pooled
 from perdl.in_process import run_in_process
 from perdl_client.app import app as client_app
-from perdl_server.aggregation import AGGREGATIONS
 from perdl_server.app import app as server_app
 
 SYNTHETIC = {"n_features": 8, "n_global": 2, "n_local": 3, "noise": 0.02}

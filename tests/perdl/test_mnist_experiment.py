@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from common.aggregations import AGGREGATIONS
 from common.coders import omp
 from common.errors import SettingsError
 from common.settings import settings_from_values
@@ -19,7 +20,6 @@ from perdl.experiments.images import deal_digits, deal_mnist
 from perdl.experiments.mnist import run
 from perdl.experiments.strategies import Learned, finish, learn
 from perdl_client.local_update import relative_error
-from perdl_server.aggregation import AGGREGATIONS
 
 SETTINGS = {
     "n_clients": 3,

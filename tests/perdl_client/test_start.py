@@ -68,7 +68,7 @@ def test_thresholds_shrink_geometrically_to_the_coders_own(first, expected):
     seen = []
 
     def spy(Y, D, coder, step_size):
-        seen.append((coder.threshold, step_size))
+        seen.append((coder.number, step_size))
         return Step(D, D.T @ Y)
 
     warm_up(np.ones((3, 4)), np.eye(3), Learner(spy), CODER, n_steps=6, first_threshold=first, step_size=0.3)

@@ -5,6 +5,7 @@ import pytest
 import scipy.linalg
 import scipy.optimize
 
+from common.aggregations import AGGREGATIONS
 from common.coders import HardThreshold
 from common.dictionaries import dictionary_distance
 from common.errors import SettingsError
@@ -12,7 +13,7 @@ from common.synthetic import generate
 from perdl_client.learners import LEARNERS, orthogonal_step
 from perdl_client.local_update import local_update
 from perdl_server.aggregation import (
-    AGGREGATIONS,
+    COMBINE,
     combiner,
     consensus,
     energy,
@@ -51,7 +52,7 @@ def contributions(seed=0, n_clients=7, d=6, r=3, spread=0.3):
 def test_turning_signs_back_changes_no_bit_of_what_honest_clients_send(name):
     _, A, w, present = contributions(3)
     A *= np.where((A * present).sum(axis=1, keepdims=True) < 0, -1, 1)
-    np.testing.assert_array_equal(combiner(name)(A, w, present), AGGREGATIONS[name].combine(A, w, present))
+    np.testing.assert_array_equal(combiner(name)(A, w, present), COMBINE[name](A, w, present))
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "procrustes"])
@@ -59,7 +60,7 @@ def test_a_flipped_sign_changes_no_bit_of_a_round(name):
     rng, A, w, present = contributions(3, spread=0.1)
     flipped = A * rng.choice([-1, 1], (len(A), 1, 3))
     np.testing.assert_array_equal(combiner(name)(flipped, w, present), combiner(name)(A, w, present))
-    assert np.abs(AGGREGATIONS[name].combine(flipped, w, present) - combiner(name)(A, w, present)).max() > 1e-3
+    assert np.abs(COMBINE[name](flipped, w, present) - combiner(name)(A, w, present)).max() > 1e-3
 
 
 def test_stretched_atoms_are_taken_as_they_come():
@@ -79,7 +80,7 @@ def test_stretched_atoms_are_taken_as_they_come():
 def test_aggregations_turn_with_the_feature_space(name, n_clients):
     rng, A, w, present = contributions(1, n_clients)
     turn = orthonormal(rng, 6, 6)
-    combine = AGGREGATIONS[name].combine
+    combine = COMBINE[name]
     np.testing.assert_allclose(combine(turn @ A, w, turn @ present), turn @ combine(A, w, present), atol=1e-7)
 
 
@@ -87,7 +88,7 @@ def test_aggregations_turn_with_the_feature_space(name, n_clients):
 def test_order_and_sign_of_atoms_only_order_and_sign_the_result(name):
     rng, A, w, present = contributions(2)
     order, signs = rng.permutation(3), np.array([1, -1, -1])
-    combine = AGGREGATIONS[name].combine
+    combine = COMBINE[name]
     turned = combine(A[:, :, order] * signs, w[:, order], present[:, order] * signs)
     np.testing.assert_allclose(turned, combine(A, w, present)[:, order] * signs, atol=1e-7)
 
@@ -96,7 +97,7 @@ def test_order_and_sign_of_atoms_only_order_and_sign_the_result(name):
 def test_the_order_of_clients_does_not_matter(name):
     rng, A, w, present = contributions(3, n_clients=10)
     order = rng.permutation(10)
-    combine = AGGREGATIONS[name].combine
+    combine = COMBINE[name]
     np.testing.assert_allclose(combine(A[order], w[order], present), combine(A, w, present), atol=1e-12)
 
 
@@ -105,7 +106,7 @@ def test_the_order_of_clients_does_not_matter(name):
 def test_identical_contributions_come_back(name, n_clients):
     rng, _, w, present = contributions(4, n_clients)
     D = orthonormal(rng, 6, 3)
-    found = AGGREGATIONS[name].combine(np.stack([D] * n_clients), w, present)
+    found = COMBINE[name](np.stack([D] * n_clients), w, present)
     np.testing.assert_allclose(found, D, atol=3e-8 if AGGREGATIONS[name].orthonormal else 1e-15)
 
 
@@ -115,20 +116,20 @@ def test_float32_stays_float32_and_inputs_may_be_read_only(name):
     arrays = [np.asarray(a, dtype="f4") for a in (A, w, present)]
     for a in arrays:
         a.flags.writeable = False
-    found = AGGREGATIONS[name].combine(*arrays)
+    found = COMBINE[name](*arrays)
     assert found.dtype == np.float32
-    np.testing.assert_allclose(found, AGGREGATIONS[name].combine(A, w, present), atol=2e-3)
+    np.testing.assert_allclose(found, COMBINE[name](A, w, present), atol=2e-3)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_global_atoms_are_legal(name):
-    assert AGGREGATIONS[name].combine(np.zeros((4, 6, 0)), np.zeros((4, 0)), np.zeros((6, 0))).shape == (6, 0)
+    assert COMBINE[name](np.zeros((4, 6, 0)), np.zeros((4, 0)), np.zeros((6, 0))).shape == (6, 0)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_only_what_says_so_is_orthonormal(name):
     _, A, w, present = contributions(6)
-    D = AGGREGATIONS[name].combine(A, w, present)
+    D = COMBINE[name](A, w, present)
     assert np.allclose(D.T @ D, np.eye(3), atol=1e-10) == AGGREGATIONS[name].orthonormal
 
 
@@ -211,7 +212,8 @@ def test_procrustes_without_local_atoms_is_one_pooled_orthogonal_step(seed, size
 def test_procrustes_takes_the_polar_factor_of_what_clients_stretched():
     _, A, w, present = contributions(13)
     aggregation = AGGREGATIONS["procrustes"]
-    assert (aggregation.combine, aggregation.contribution, aggregation.weighted) == (polar, "stretched", False)
+    assert (COMBINE["procrustes"], aggregation.contribution, aggregation.weighted) == (polar, "stretched", False)
+    assert list(COMBINE) == list(AGGREGATIONS)
     assert [name for name in NAMES if AGGREGATIONS[name].contribution == "stretched"] == ["procrustes"]
     assert [name for name in NAMES if AGGREGATIONS[name].weighted] == ["energy"]
     np.testing.assert_allclose(
@@ -254,7 +256,7 @@ def test_three_wild_clients_of_ten_do_not_carry_the_result_away(name, attack):
         "flip": -A[:3],
         "one point": np.repeat(unit(rng.standard_normal((6, 3)))[None], 3, axis=0),
     }[attack]
-    found = AGGREGATIONS[name].combine(A, w, present)
+    found = COMBINE[name](A, w, present)
     assert np.linalg.norm(found - honest, axis=0).max() < 0.1
     assert np.linalg.norm(mean(A, w, present) - honest, axis=0).max() > 0.2
 
@@ -317,7 +319,7 @@ def test_averaging_brings_the_truth_nearer_than_clients_are(name):
     rng = np.random.default_rng(18)
     true = orthonormal(rng, 8, 3)
     A = np.stack([true + 0.1 * unit(rng.standard_normal((8, 3))) for _ in range(20)])
-    found = AGGREGATIONS[name].combine(A, np.ones((20, 3)), A[0])
+    found = COMBINE[name](A, np.ones((20, 3)), A[0])
     assert dictionary_distance(found, true) < 0.05 < 0.1 <= min(dictionary_distance(a, true) for a in A) + 1e-9
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from common.aggregations import AGGREGATIONS
 from common.protocol import Payload, ProtocolError
-from perdl_server.aggregation import AGGREGATIONS
 from perdl_server.checks import check_update
 
 PRESENT = np.linalg.qr(np.random.default_rng(0).standard_normal((6, 3))).Q
