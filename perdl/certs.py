@@ -275,7 +275,14 @@ def _read(path: Path, what: str, load: Callable[[bytes], T]) -> T:
 
 
 def _certificate(path: Path) -> x509.Certificate:
-    return _read(path, "certificate in PEM", x509.load_pem_x509_certificate)
+    """Read a certificate as Flower and nginx do, which bear no byte order mark and no letters beyond ASCII."""
+    certificate = _read(path, "certificate in PEM", x509.load_pem_x509_certificate)
+    if not path.read_bytes().isascii():
+        raise SettingsError(
+            f"{path} holds more than a certificate (a byte order mark, or text); keep only what stands from "
+            "-----BEGIN CERTIFICATE----- to -----END CERTIFICATE-----"
+        )
+    return certificate
 
 
 def _issued(certificate: x509.Certificate, ca: x509.Certificate) -> bool:

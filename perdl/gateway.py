@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from string import Template
 
+from common.addresses import split_address
 from common.errors import SettingsError
 from perdl.certs import CA, CERTIFICATE, KEY, check_certs
-from perdl.superlink import split_address
 
 _TEMPLATE = Template("""\
 # Clients come in by TLS on $listen, and to /v1/fleet/ only: the SuperLink's other interfaces ask for no
@@ -116,8 +116,6 @@ def gateway_config(certs: Path, listen: str, to: str, run: Path) -> str:
     for place in places.values():
         if set(place) & set('"\\$') or not place.isprintable():
             raise SettingsError(f'{place}: nginx cannot be told of a path with ", \\ or $; choose another folder')
-    for address in (listen, to):
-        host, _ = split_address(address)
-        if not all(char.isalnum() or char in "-.:%" for char in host):
-            raise SettingsError(f"{address}: {host!r} is not a host")
+    for option, address in (("--listen", listen), ("--to", to)):
+        split_address(address, option)
     return _TEMPLATE.substitute(places, listen=listen, to=to, ca=CA, certificate=CERTIFICATE, key=KEY)

@@ -8,7 +8,6 @@ in. Runs are submitted as a bundle without code, whose components name installed
 from __future__ import annotations
 
 import http.client
-import ipaddress
 import json
 import os
 import signal
@@ -24,9 +23,11 @@ from typing import NamedTuple
 
 from flwr.proto.control_pb2 import ListRunsRequest, ListRunsResponse
 
+from common.addresses import is_loopback, split_address
 from common.errors import FederationError, SettingsError
 from perdl import __version__
 from perdl.certs import CA, CERTIFICATE, KEY
+from perdl_client.proxy import without_proxies
 from perdl_client.stock import Scalar, flower_command, flower_environment, toml_value
 
 START_LIMIT = 60.0  # seconds; two are usual
@@ -192,17 +193,7 @@ def _connection(address: str, certs: Path | None, timeout: float) -> http.client
 
 
 def _environment(home: Path) -> dict[str, str]:
-    environment = flower_environment() | {"FLWR_HOME": str(home.resolve())}
-    spared = [environment.get("NO_PROXY") or environment.get("no_proxy") or "", "127.0.0.1", "localhost", "::1"]
-    return environment | dict.fromkeys(("NO_PROXY", "no_proxy"), ",".join(filter(None, spared)))
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """Return host and port of ``HOST:PORT``."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise SettingsError(f"the address is {address!r}; write it as HOST:PORT, as in 127.0.0.1:8000")
-    return host.strip("[]"), int(port)
+    return without_proxies(flower_environment()) | {"FLWR_HOME": str(home.resolve())}
 
 
 def check_address(address: str) -> tuple[str, int]:
@@ -217,11 +208,7 @@ def check_address(address: str) -> tuple[str, int]:
     """
     host, port = split_address(address)
     host = "127.0.0.1" if host == "localhost" else host
-    try:
-        inside = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        inside = False
-    if not inside:
+    if not is_loopback(host):
         raise SettingsError(
             f"{address} is not a loopback address, and whoever reaches a SuperLink's port can run code on this "
             f"machine; use 127.0.0.1:{port} and let clients in by `perdl gateway`"

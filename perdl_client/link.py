@@ -48,7 +48,9 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from common.errors import FederationError, PerdlError
 from common.files import write_text
-from perdl_client.trust import check_address, trust_problem
+from common.protocol import one_line
+from perdl_client.proxy import Proxy, proxy_for
+from perdl_client.trust import trust_problem
 
 Keys = tuple[ec.EllipticCurvePrivateKey, ec.EllipticCurvePublicKey]
 RequestT = TypeVar("RequestT")
@@ -75,6 +77,18 @@ class StoppedError(Exception):
     """The caller's stop event was set."""
 
 
+class _Client(FleetHttpClient):
+    """Flower's client, with the proxy that it is told of and nothing else from the environment."""
+
+    def __init__(
+        self, url: str, interceptor: NodeAuthHttpInterceptor, verify: ssl.SSLContext | bool, proxy: Proxy | None
+    ) -> None:
+        self._base_url, self._interceptors, self._retry_invoker = url, (interceptor,), None
+        self._client = httpx.Client(
+            verify=verify, timeout=TIMEOUT, trust_env=False, proxy=proxy.url if proxy is not None else None
+        )
+
+
 class Link:
     """The connection to one server: patient calls, membership, and messages in and out."""
 
@@ -88,7 +102,7 @@ class Link:
         root_certificates: bytes | None,
         memory: Path | None,
     ) -> None:
-        check_address(server)
+        self.proxy = proxy_for(server, tls=root_certificates is not None)
         self.server, self.stop, self.tell, self.beat, self.memory = server, stop, tell, beat, memory
         self.max_wait = float("inf") if max_wait is None else max_wait
         try:
@@ -112,12 +126,11 @@ class Link:
             except httpx.HTTPError as error:
                 if problem := trust_problem(error, self.server, tls=self.verify is not None):
                     raise FederationError(problem) from error
-                cause = str(error) or type(error).__name__
+                cause = self._cause(error)
                 if isinstance(error, httpx.HTTPStatusError):
                     status = error.response.status_code
                     if status not in BUSY:
-                        known = FlowerError.from_json(error.response.text)
-                        raise RefusedError(status, known.message if known else error.response.reason_phrase) from error
+                        raise RefusedError(status, _detail(error.response)) from error
                     cause = f"HTTP {status}"
             except ValueError as error:  # from Flower's client, where an answer cannot be read
                 raise FederationError(
@@ -142,17 +155,28 @@ class Link:
             self.pause(min(wait, give_up - now))
             wait = min(2 * wait, RETRY_MOST)
 
+    def _cause(self, error: httpx.HTTPError) -> str:
+        """Say what went wrong; what a proxy answers is not the server's."""
+        cause = str(error) or type(error).__name__
+        if self.proxy is None or not isinstance(error, httpx.ProxyError | httpx.ConnectError | httpx.ConnectTimeout):
+            return cause
+        who = f"the proxy {self.proxy.shown}, named by {self.proxy.variable},"
+        if cause.startswith(("403", "407")):
+            host = self.server.rpartition(":")[0]
+            raise FederationError(
+                f"{who} refuses to connect to {self.server} ({cause}); add {host} to NO_PROXY if there is a way "
+                "without it, or ask whoever runs it"
+            ) from error
+        return f"{who} answers: {cause}" if isinstance(error, httpx.ProxyError) else f"{who} cannot be reached: {cause}"
+
     @contextmanager
     def joined(self, keys: Keys | None) -> Iterator[None]:
         """Be a member for the length of the block: register, stay alive by heartbeats, leave."""
         private, public = keys or generate_key_pairs()
         key = public_key_to_bytes(public)
-        self.client = FleetHttpClient(
-            f"{'https' if self.verify else 'http'}://{self.server}",
-            interceptors=[NodeAuthHttpInterceptor(private, public)],
-            verify=self.verify or True,
-            timeout=TIMEOUT,  # type: ignore[arg-type]  # handed to httpx as it is; a short limit on connecting alone
-        )
+        scheme = "https" if self.verify else "http"
+        signed = NodeAuthHttpInterceptor(private, public)
+        self.client = _Client(f"{scheme}://{self.server}", signed, self.verify or True, self.proxy)
         quit_heartbeat = threading.Event()
         with self.client:
             try:
@@ -292,3 +316,12 @@ class Link:
                 raise
             return True
         return False
+
+
+def _detail(response: httpx.Response) -> str:
+    """Flower's own words in a refusal, or HTTP's where there are none that can be read."""
+    try:
+        known = FlowerError.from_json(response.text)
+    except (ValueError, TypeError, KeyError, AttributeError, LookupError, RecursionError):
+        known = None
+    return one_line(known.message if known else response.reason_phrase)

@@ -10,7 +10,9 @@ import socket
 import sysconfig
 from pathlib import Path
 
+from common.addresses import is_loopback, split_address
 from common.errors import FederationError, SettingsError
+from perdl_client.proxy import without_proxies
 from perdl_client.trust import CA, KEY
 
 Scalar = str | int | float | bool
@@ -43,6 +45,8 @@ def stock_command(
     A SuperNode asks for its server's code; with a bundle from `perdl.superlink.write_bundle` there is none in it.
     """
     environment = flower_environment()
+    if is_loopback(split_address(server, "the server's address")[0]):
+        environment = without_proxies(environment)
     argv = [flower_command("flower-supernode", environment), "--superlink", server]
     if certs is None:
         argv += ["--insecure"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import email.utils
-import ipaddress
+import re
 import socket
 import ssl
 from datetime import datetime
@@ -17,9 +17,11 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_TOLERANCE
 from flwr.supercore.date import now
 
+from common.addresses import is_loopback, split_address
 from common.errors import SettingsError
 
 CA, KEY = "ca.crt", "key"
+_PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 _PROBE = 3.0  # seconds to find out whether a server speaks TLS
 # OpenSSL's X509_V_ERR_..., of which Python has no names.
 _NOT_YET, _EXPIRED, _OTHER_HOST = {9}, {10}, {62, 64}
@@ -43,6 +45,7 @@ def load_credentials(folder: Path) -> Credentials:
     """
     root, key = _content(folder / CA), _content(folder / KEY)
     try:
+        root = certificates_in(root)
         ssl.create_default_context(cadata=root.decode())
     except (ValueError, ssl.SSLError):
         raise SettingsError(f"{folder / CA} is not a certificate in PEM; ask whoever runs the server for it") from None
@@ -60,16 +63,23 @@ def load_credentials(folder: Path) -> Credentials:
     return Credentials(folder, root, (private, private.public_key()))
 
 
-def check_address(server: str) -> None:
-    """Raise unless this is ``HOST:PORT``.
+def certificates_in(content: bytes) -> bytes:
+    """Return the certificates of a PEM file alone: editors and ``openssl x509 -text`` put other text before them.
+
+    Parameters
+    ----------
+    content : bytes
+        Of the file.
 
     Raises
     ------
-    SettingsError
+    ValueError
+        If it holds none.
     """
-    host, _, port = server.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536 or "/" in server:
-        raise SettingsError(f"the server's address is {server!r}; write it as HOST:PORT, as in 127.0.0.1:8000")
+    found = _PEM.findall(content)
+    if not found:
+        raise ValueError("no certificate in PEM")
+    return b"\n".join(found) + b"\n"
 
 
 def check_plain_text(server: str, trust_network: bool) -> None:
@@ -79,13 +89,8 @@ def check_plain_text(server: str, trust_network: bool) -> None:
     ------
     SettingsError
     """
-    check_address(server)
-    host = server.rpartition(":")[0].strip("[]")
-    try:
-        inside = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        inside = False
-    if not inside and not trust_network:
+    host, _ = split_address(server, "the server's address")
+    if not is_loopback(host) and not trust_network:
         raise SettingsError(
             f"--insecure would send all in plain text to {server}, which is not this machine; use --certs FOLDER, or "
             "add --trust-network if nobody else is on the network between"
@@ -180,13 +185,13 @@ def _ssl_error(error: BaseException | None) -> ssl.SSLError | None:
 
 
 def _speaks_tls(server: str) -> bool:
-    host, _, port = server.rpartition(":")
+    host, port = split_address(server)
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
         with (
-            socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE) as plain,
-            context.wrap_socket(plain, server_hostname=host.strip("[]")),
+            socket.create_connection((host, port), timeout=_PROBE) as plain,
+            context.wrap_socket(plain, server_hostname=host),
         ):
             return True
     except OSError:

@@ -149,6 +149,7 @@ def client(
     verbose: VerboseOption = False,
 ) -> None:
     """Take part in one federation with private data, write this client's own model, end."""
+    from perdl_client.proxy import proxy_for
     from perdl_client.runner import node_config, run_client, run_stock
     from perdl_client.trust import check_plain_text, load_credentials
 
@@ -158,9 +159,7 @@ def client(
     if certs is None:
         check_plain_text(server, trust_network)
     credentials = load_credentials(certs) if certs else None
-    # A proxy for the world outside is none for this machine.
-    for key in ("NO_PROXY", "no_proxy"):
-        os.environ[key] = ",".join(filter(None, [os.environ.get(key), "127.0.0.1,localhost,::1"]))
+    proxy_for(server, tls=credentials is not None)  # what is wrong with it is said before the data are read
     os.umask(0o077)  # states, model and log are this user's alone
 
     def say(text: str) -> None:

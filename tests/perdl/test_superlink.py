@@ -102,7 +102,7 @@ def is_free(address: str) -> bool:
         return probe.connect_ex((host, int(port))) != 0
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.7", "example.org", "::"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.7", "example.org", "[::]"])
 def test_a_superlink_beyond_loopback_is_refused(tmp_path, host):
     with pytest.raises(SettingsError, match="loopback"), superlink(f"{host}:8000", tmp_path, log=tmp_path / "log"):
         pass
