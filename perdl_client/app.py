@@ -26,6 +26,7 @@ from common.threads import one_blas_thread
 from perdl_client.data import ClientData, Identity, load_data, truth
 from perdl_client.learners import LEARNERS
 from perdl_client.local_update import relative_error, retract
+from perdl_client.memory import memory_of
 from perdl_client.model import ClientModel, carried, save_model, shares
 from perdl_client.round import client_round
 from perdl_client.samples import names_mark
@@ -36,9 +37,6 @@ Floats = NDArray[np.floating]
 _log = logging.getLogger("perdl.client")
 
 app = ClientApp()
-
-_samples: dict[tuple[str, str], ClientData] = {}
-"""Samples of the run in progress, so that a warm process reads its file once."""
 
 
 @app.train(INITIALISE.partition(".")[2])
@@ -90,7 +88,7 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
     text = state.settings if state is not None else payload.scalar("settings", str)
     settings = _settings(text)
     learning = identity.learning(settings)
-    data = _data(identity, settings, run, state)
+    data = _data(identity, settings, run, state, context)
     Y = data.Y
     D = first_dictionary(Y, learning, settings.seed, identity.name) if state is None else state.local_dictionary
     r = D.shape[1]
@@ -147,7 +145,7 @@ def _update(payload: Payload, context: Context) -> RecordDict:
     identity = Identity.of(context.node_config)
     step = payload.scalar("round", int)
     state, settings, learning, D_g, D_l = _resume(payload, context, identity, before=step)
-    Y = _data(identity, settings, state.run, state).Y
+    Y = _data(identity, settings, state.run, state, context).Y
     new, watch = client_round(Y, D_g, D_l, learning, state.watch, step, settings.seed, identity.name)
     contribution = new.stretched if settings.aggregation == "procrustes" else new.global_dictionary
     arrays = {"contribution": contribution}
@@ -172,10 +170,10 @@ def _finish(payload: Payload, context: Context) -> RecordDict:
     identity = Identity.of(context.node_config)
     run = payload.scalar("run", str)
     if "global_dictionary" not in payload.arrays:  # the run failed before there was anything to keep
-        _samples.pop((run, identity.name), None)
+        memory_of(context).clear()
         return pack({}, client=identity.name)
     state, settings, learning, D_g, D_l = _resume(payload, context, identity)
-    data = _data(identity, settings, run, state)
+    data = _data(identity, settings, run, state, context)
     Y, D = data.Y, np.hstack([D_g, D_l])
     coder = learning.make_coder(rms(Y))
     X = coder(Y, D)
@@ -187,7 +185,7 @@ def _finish(payload: Payload, context: Context) -> RecordDict:
     model = ClientModel(D_g, D_l, data.preprocessing, coder, data.cut, data.names)
     # Its state stays: a run that was interrupted may go on.
     save_model(model, carried(X, Y), identity.folder(settings))
-    _samples.pop((run, identity.name), None)
+    memory_of(context).clear()
     return pack({}, client=identity.name, **scalars)
 
 
@@ -242,14 +240,10 @@ def _settings(text: str) -> Settings:
         raise ProtocolError("the run's settings are not JSON") from None
 
 
-def _data(identity: Identity, settings: Settings, run: str, state: ClientState | None) -> ClientData:
+def _data(identity: Identity, settings: Settings, run: str, state: ClientState | None, context: Context) -> ClientData:
     """Return the samples, which must be like those with which the client began the run."""
-    key = (run, identity.name)
-    data = _samples.get(key)
-    if data is None:
-        for former in [other for other in _samples if other[1] == identity.name]:  # of a run that broke off
-            _samples.pop(former, None)
-        data = _samples[key] = load_data(identity, settings)
+    memory = memory_of(context)
+    data = memory.recall(run) or memory.keep(run, load_data(identity, settings))
     if state is None:
         return data
     d, names = len(state.local_dictionary), names_mark(data.names)

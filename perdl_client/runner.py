@@ -110,14 +110,17 @@ def run_client(
     """
     from common.locks import locked
     from perdl_client.app import app
+    from perdl_client.memory import Memory, share_memory
     from perdl_client.node import run_node
 
     failures: list[PerdlError] = []
+    memory = Memory()
 
     def is_last(message: Message) -> bool:
         return message.metadata.message_type == FINISH
 
     def answer(message: Message, context: Context) -> Message:
+        share_memory(context, memory)
         reply = app(message, context)
         if is_last(message):
             failures.extend(_failures(message, reply))
