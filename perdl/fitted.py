@@ -174,8 +174,10 @@ def federate(
         with tempfile.TemporaryDirectory(prefix="perdl-", ignore_cleanup_errors=True) as folder:
             return federate(samples, settings.model_copy(update={"output": folder}), former, callbacks, note)
     from perdl.callbacks import watch
+    from perdl.claim import held
 
-    with watch(settings, callbacks, note, after=former.summary["rounds"] if former else 0):
+    after = former.summary["rounds"] if former else 0
+    with held(Path(settings.output)), watch(settings, callbacks, note, after=after):
         return _federate(samples, settings, former)
 
 

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from common.dictionaries import dictionary_distance
 from common.errors import DataError, PerdlError, SettingsError
-from common.logs import about
+from common.logs import about, join_log, log_file
 from common.protocol import FINISH, INITIALISE, UPDATE, Payload, ProtocolError, Scalar, pack, unpack
 from common.settings import LearningSettings, Settings, settings_from_values
 from common.threads import one_blas_thread
-from perdl_client.data import ClientData, Identity, load_data, truth
+from perdl_client.data import ClientData, Identity, is_simulation, load_data, truth
 from perdl_client.learners import LEARNERS
 from perdl_client.local_update import relative_error, retract
 from perdl_client.memory import memory_of
@@ -60,6 +60,7 @@ def on_finish(message: Message, context: Context) -> Message:
 def _answer(handle: Callable[[Payload, Context], RecordDict], message: Message, context: Context) -> Message:
     """Run a handler; of an unforeseen exception only the type is told, since its text might hold data."""
     began = time.monotonic()
+    join_log()
     try:
         payload = unpack(message.content)
         known = {key: payload.scalars[key] for key in ("run", "round") if key in payload.scalars}
@@ -72,11 +73,17 @@ def _answer(handle: Callable[[Payload, Context], RecordDict], message: Message, 
         reason = str(error)
     except OSError as error:  # a full disk, say: the round is not done, and may be asked again
         _log.error("%s: %s", error.filename or "writing", error.strerror)
-        reason = f"its own disk or folder fails it: {error.strerror or type(error).__name__}"
+        where = f"{error.filename}: " if error.filename and is_simulation() else ""
+        reason = f"its own disk or folder fails it: {where}{error.strerror or type(error).__name__}"
     except Exception as error:
         _log.exception("unforeseen failure")
-        reason = f"{type(error).__name__} (details are in the client's own log)"
+        reason = f"{type(error).__name__} (details are in {_where_to_read()})"
     return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+
+
+def _where_to_read() -> str:
+    """Say where the log is; a deployed client tells the server none of its paths."""
+    return (log_file() if is_simulation() else None) or "the client's own log"
 
 
 def _initialise(payload: Payload, context: Context) -> RecordDict:

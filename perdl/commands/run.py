@@ -15,7 +15,7 @@ import typer
 
 from common.errors import SettingsError
 from common.settings import Settings
-from perdl.command import command, err, out, prepare, results_go_to
+from perdl.command import command, err, out, prepared, results_go_to
 from perdl.console import print_experiment, print_line
 
 ConfigArgument = Annotated[
@@ -62,10 +62,11 @@ def simulate(
     if engine not in ("in-process", "ray"):
         raise SettingsError(f"--engine {engine}: must be in-process or ray")
     view = View(quiet=quiet, json_lines=json_lines, sinks=sink)
-    settings = run.count_clients(prepare(config, override, output, seed, overwrite))
-    with view.watching(settings):
-        summary = run.simulate(settings, cast(run.Engine, engine))
-        draw_figures(Path(settings.output), ["png"])
+    with prepared(config, override, output, seed, overwrite) as told:
+        settings = run.count_clients(told)
+        with view.watching(settings):
+            summary = run.simulate(settings, cast(run.Engine, engine))
+            draw_figures(Path(settings.output), ["png"])
     view.end(summary, Path(settings.output))
 
 
@@ -92,34 +93,32 @@ def server(
 ) -> None:
     """Wait for real clients, run one federation with them, write its results, end."""
     from perdl.plots import draw_figures
-    from perdl.run import resumed_settings, serve, server_log
+    from perdl.run import serve, server_log
     from perdl.view import View
     from perdl_server.checkpoint import load_checkpoint
 
     _check_trust(certs, insecure, "DIR made by `perdl certs DIR`")
     view, done = View(quiet=quiet, json_lines=json_lines, sinks=sink), 0
-    if resume is None:
-        settings = prepare(config, override, output, seed, overwrite)
-    else:
-        settings = resumed_settings(resume, override)
-        results_go_to(resume)
-        done = load_checkpoint(resume).round
-        view.line(f"going on after round {done}")
-
-    for key, option in (("samples_in", "--samples-in"), ("variable", "--variable")):
-        if (value := getattr(settings.data, key)) not in (None, "rows"):
-            view.line(f"note: data.{key} = {value} is for simulations: start each client with {option} {value}")
-
-    def ready() -> None:
-        view.line(f"server on {address}, waiting for {settings.n_clients} clients")
-
-    folder = Path(settings.output)
     with (
-        _dashboard(settings, dashboard or dashboard_port > 0, dashboard_port),
-        view.watching(settings, after=done, log=server_log(folder)),
-    ):
-        summary = serve(settings, address, ready, certs=certs, on_event=view.line, resume=resume is not None)
-        draw_figures(folder, ["png"])
+        prepared(config, override, output, seed, overwrite) if resume is None else _resumed(resume, override)
+    ) as settings:
+        if resume is not None:
+            done = load_checkpoint(resume).round
+            view.line(f"going on after round {done}")
+        for key, option in (("samples_in", "--samples-in"), ("variable", "--variable")):
+            if (value := getattr(settings.data, key)) not in (None, "rows"):
+                view.line(f"note: data.{key} = {value} is for simulations: start each client with {option} {value}")
+
+        def ready() -> None:
+            view.line(f"server on {address}, waiting for {settings.n_clients} clients")
+
+        folder = Path(settings.output)
+        with (
+            _dashboard(settings, dashboard or dashboard_port > 0, dashboard_port),
+            view.watching(settings, after=done, log=server_log(folder)),
+        ):
+            summary = serve(settings, address, ready, certs=certs, on_event=view.line, resume=resume is not None)
+            draw_figures(folder, ["png"])
     view.end(summary, folder)
 
 
@@ -203,8 +202,10 @@ def experiment(
     from perdl.experiments.run import preset_of, run_experiment
 
     preset, config = preset_of(name, preset)
-    settings = prepare(config, override, output, seed, overwrite)
-    with out.status("beginning") as status:
+    with (
+        prepared(config, override, output, seed, overwrite) as settings,
+        out.status("beginning") as status,
+    ):
 
         def tell(text: str) -> None:
             status.update(text)
@@ -213,6 +214,16 @@ def experiment(
 
         results = run_experiment(name, settings, preset=preset, quick=quick, full=full, progress=tell)
     print_experiment(out, results, Path(settings.output))
+
+
+@contextmanager
+def _resumed(folder: Path, override: list[str]) -> Iterator[Settings]:
+    """Return the settings with which the run in a folder goes on."""
+    from perdl.run import resumed_settings
+
+    settings = resumed_settings(folder, override)
+    results_go_to(folder)
+    yield settings
 
 
 @contextmanager
