@@ -9,6 +9,7 @@ import json
 import logging
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 
 import numpy as np
@@ -61,23 +62,25 @@ def _answer(handle: Callable[[Payload, Context], RecordDict], message: Message, 
     """Run a handler; of an unforeseen exception only the type is told, since its text might hold data."""
     began = time.monotonic()
     join_log()
-    try:
-        payload = unpack(message.content)
-        known = {key: payload.scalars[key] for key in ("run", "round") if key in payload.scalars}
-        with one_blas_thread(), about(client=Identity.of(context.node_config).name, **known):
-            answer = Message(handle(payload, context), reply_to=message)
+    with ExitStack() as stack:  # also of a failure the log says whose it is
+        try:
+            payload = unpack(message.content)
+            known = {key: payload.scalars[key] for key in ("run", "round") if key in payload.scalars}
+            stack.enter_context(about(client=Identity.of(context.node_config).name, **known))
+            with one_blas_thread():
+                answer = Message(handle(payload, context), reply_to=message)
             _log.info("answered %s in %.3f s", message.metadata.message_type, time.monotonic() - began)
             return answer
-    except PerdlError as error:
-        _log.info("%s", error)
-        reason = str(error)
-    except OSError as error:  # a full disk, say: the round is not done, and may be asked again
-        _log.error("%s: %s", error.filename or "writing", error.strerror)
-        where = f"{error.filename}: " if error.filename and is_simulation() else ""
-        reason = f"its own disk or folder fails it: {where}{error.strerror or type(error).__name__}"
-    except Exception as error:
-        _log.exception("unforeseen failure")
-        reason = f"{type(error).__name__} (details are in {_where_to_read()})"
+        except PerdlError as error:
+            _log.info("%s", error)
+            reason = str(error)
+        except OSError as error:  # a full disk, say: the round is not done, and may be asked again
+            _log.error("%s: %s", error.filename or "writing", error.strerror)
+            where = f"{error.filename}: " if error.filename and is_simulation() else ""
+            reason = f"its own disk or folder fails it: {where}{error.strerror or type(error).__name__}"
+        except Exception as error:
+            _log.exception("unforeseen failure")
+            reason = f"{type(error).__name__} (details are in {_where_to_read()})"
     return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
 
 
