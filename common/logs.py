@@ -8,7 +8,7 @@ import os
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
@@ -16,6 +16,9 @@ from types import TracebackType
 
 LOG = "PERDL_LOG"
 """Environment variable: the file to which a process adds its log as JSON lines."""
+
+FAULT = "fault"
+"""Of a record: what makes it one with others, of which a person is to see the first only."""
 
 _about: ContextVar[dict[str, str | int | float]] = ContextVar("about")
 
@@ -70,17 +73,23 @@ class _LogFile(WatchedFileHandler):
     def handleError(self, record: logging.LogRecord) -> None:
         """Print nothing."""
 
+    def close(self) -> None:
+        """Close the file; what a full disk did not take is lost."""
+        with suppress(OSError):
+            super().close()
+
 
 def _once() -> Callable[[logging.LogRecord], bool]:
     """Return a filter by which the same unforeseen failure, at however many clients, is shown once."""
     seen: set[str] = set()
 
     def is_new(record: logging.LogRecord) -> bool:
-        if not record.exc_info:
-            return True
-        text = "\n".join([record.getMessage(), *_frames(record.exc_info)])
-        new = text not in seen
-        seen.add(text)
+        fault = getattr(record, FAULT, "")
+        if record.exc_info:
+            fault = "\n".join([record.getMessage(), *_frames(record.exc_info)])
+        new = fault not in seen
+        if fault:
+            seen.add(fault)
         return new
 
     return is_new

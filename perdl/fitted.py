@@ -188,6 +188,7 @@ def _federate(samples: Mapping[str, Floats], settings: Settings, former: Fitted 
     from common.protocol import unpack
     from perdl.api import read_run
     from perdl.in_process import run_in_process
+    from perdl.run import check_models
     from perdl_client.app import app as client_app
     from perdl_client.data import SAMPLES
     from perdl_server.app import app, resuming
@@ -202,6 +203,7 @@ def _federate(samples: Mapping[str, Floats], settings: Settings, former: Fitted 
     server_app = resuming(_checkpoint(former)) if former else app
     states = run_in_process(server_app, client_app, settings, node_configs=configs, states=kept)
     run = read_run(settings.output)
+    check_models(run.folder, run.summary)
     after = [unpack(state) for state in states]
     prepared = {name: _prepared(name, rows, settings)[:2] for name, rows in samples.items()}
     return Fitted(

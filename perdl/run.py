@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from common.alive import signs_of_life
-from common.errors import FederationError, PerdlError, SettingsError
+from common.errors import FederationError, PerdlError, SettingsError, UnsavedError
 from common.files import remove_leftovers, write_json
 from common.logs import LOG
 from common.settings import Settings, override_settings, settings_from_values
@@ -47,10 +47,29 @@ def simulate(settings: Settings, engine: Engine = "in-process") -> dict[str, Any
     with held(folder):
         _run(settings, engine, server_log(folder))
         summary = read_summary(folder)
+        check_models(folder, summary)
         if settings.data.source in ("files", "mnist"):
             _complete(summary, settings, doubts)
-            write_json(folder / "summary.json", summary)
+            try:
+                write_json(folder / "summary.json", summary)
+            except OSError as error:
+                text = f"cannot write all of {error.filename}: {error.strerror}; make room"
+                raise UnsavedError(text, summary) from None
     return summary
+
+
+def check_models(folder: Path, summary: Mapping[str, Any]) -> None:
+    """Look whether every client of a simulation could write its own model.
+
+    Raises
+    ------
+    UnsavedError
+        If one could not.
+    """
+    lost = [path for name in summary["clients"] if not (path := folder / "clients" / name / "dictionary.npz").exists()]
+    if lost:
+        more = f" (nor those of {len(lost) - 1} others)" if len(lost) > 1 else ""
+        raise UnsavedError(f"cannot write {lost[0]}{more}: make room, and run it again", summary)
 
 
 def _run(settings: Settings, engine: Engine, log: Path) -> None:

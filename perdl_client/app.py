@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from common.dictionaries import dictionary_distance
 from common.errors import DataError, PerdlError, SettingsError
-from common.logs import about, join_log, log_file
+from common.logs import FAULT, about, join_log, log_file
 from common.protocol import FINISH, INITIALISE, UPDATE, Payload, ProtocolError, Scalar, pack, unpack
 from common.settings import LearningSettings, Settings, settings_from_values
 from common.threads import one_blas_thread
@@ -75,13 +75,19 @@ def _answer(handle: Callable[[Payload, Context], RecordDict], message: Message, 
             _log.info("%s", error)
             reason = str(error)
         except OSError as error:  # a full disk, say: the round is not done, and may be asked again
-            _log.error("%s: %s", error.filename or "writing", error.strerror)
+            _tell_of_disk(error)
             where = f"{error.filename}: " if error.filename and is_simulation() else ""
             reason = f"its own disk or folder fails it: {where}{error.strerror or type(error).__name__}"
         except Exception as error:
             _log.exception("unforeseen failure")
             reason = f"{type(error).__name__} (details are in {_where_to_read()})"
     return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+
+
+def _tell_of_disk(error: OSError) -> None:
+    """Log what could not be written; all clients of a simulation have one disk, of which a person is told once."""
+    known = {FAULT: error.strerror} if is_simulation() else {}
+    _log.error("cannot write %s: %s", error.filename or "a file", error.strerror, extra=known)
 
 
 def _where_to_read() -> str:
@@ -194,7 +200,12 @@ def _finish(payload: Payload, context: Context) -> RecordDict:
         scalars["local_distance"] = dictionary_distance(D_l, known.local_dictionary)
     model = ClientModel(D_g, D_l, data.preprocessing, coder, data.cut, data.names)
     # Its state stays: a run that was interrupted may go on.
-    save_model(model, carried(X, Y), identity.folder(settings))
+    try:
+        save_model(model, carried(X, Y), identity.folder(settings))
+    except OSError as error:
+        if not is_simulation():  # there, whoever runs it has all that the server has, and looks for the models
+            raise
+        _tell_of_disk(error)
     memory_of(context).clear()
     return pack({}, client=identity.name, **scalars)
 

@@ -13,7 +13,7 @@ from typing import Annotated, cast
 
 import typer
 
-from common.errors import SettingsError
+from common.errors import SettingsError, UnsavedError
 from common.settings import Settings
 from perdl.command import command, err, out, prepared, results_go_to
 from perdl.console import print_experiment, print_line
@@ -56,7 +56,6 @@ def simulate(
 ) -> None:
     """Simulate all clients on this machine."""
     from perdl import run
-    from perdl.plots import draw_figures
     from perdl.view import View
 
     if engine not in ("in-process", "ray"):
@@ -64,10 +63,17 @@ def simulate(
     view = View(quiet=quiet, json_lines=json_lines, sinks=sink)
     with prepared(config, override, output, seed, overwrite) as told:
         settings = run.count_clients(told)
-        with view.watching(settings):
-            summary = run.simulate(settings, cast(run.Engine, engine))
-            draw_figures(Path(settings.output), ["png"])
-    view.end(summary, Path(settings.output))
+        folder = Path(settings.output)
+        try:
+            with view.watching(settings):
+                summary = run.simulate(settings, cast(run.Engine, engine))
+                undrawn = _draw(folder)
+        except UnsavedError as error:
+            view.end(error.summary, folder, saved=False)
+            raise
+    view.end(summary, folder)
+    if undrawn:
+        raise undrawn
 
 
 @command
@@ -92,7 +98,6 @@ def server(
     verbose: VerboseOption = False,
 ) -> None:
     """Wait for real clients, run one federation with them, write its results, end."""
-    from perdl.plots import draw_figures
     from perdl.run import serve, server_log
     from perdl.view import View
     from perdl_server.checkpoint import load_checkpoint
@@ -118,8 +123,10 @@ def server(
             view.watching(settings, after=done, log=server_log(folder)),
         ):
             summary = serve(settings, address, ready, certs=certs, on_event=view.line, resume=resume is not None)
-            draw_figures(folder, ["png"])
+            undrawn = _draw(folder)
     view.end(summary, folder)
+    if undrawn:
+        raise undrawn
 
 
 @command
@@ -214,6 +221,17 @@ def experiment(
 
         results = run_experiment(name, settings, preset=preset, quick=quick, full=full, progress=tell)
     print_experiment(out, results, Path(settings.output))
+
+
+def _draw(folder: Path) -> OSError | None:
+    """Draw a run's figures; return why that failed, for the run itself is to be shown first."""
+    from perdl.plots import draw_figures
+
+    try:
+        draw_figures(folder, ["png"])
+    except OSError as error:
+        return error
+    return None
 
 
 @contextmanager
