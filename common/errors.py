@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 INTERRUPTED = 130
 """Exit code of a command that was interrupted."""
 
@@ -28,3 +31,18 @@ class FederationError(PerdlError):
     """Too few clients came or answered, or there was no server; what was done until then is saved."""
 
     exit_code = 4
+
+
+class UnsavedError(PerdlError):
+    """A run's results cannot be written.
+
+    Parameters
+    ----------
+    message : str
+    summary : mapping
+        What ``summary.json`` would hold.
+    """
+
+    def __init__(self, message: str, summary: Mapping[str, Any]) -> None:
+        super().__init__(message)
+        self.summary = summary

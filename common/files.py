@@ -22,6 +22,11 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         Its folder is made.
     write : callable
         Gets the open binary file.
+
+    Raises
+    ------
+    OSError
+        With the name of the file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     name = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
@@ -31,8 +36,10 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(name, path)
-    except BaseException:
+    except BaseException as error:
         name.unlink(missing_ok=True)
+        if isinstance(error, OSError):  # a full disk tells no name, others tell the neighbour's
+            error.filename, error.filename2 = str(path), None
         raise
     if os.name == "posix":  # the new name itself must outlive a loss of power
         folder = os.open(path.parent, os.O_RDONLY)
@@ -48,9 +55,14 @@ def remove_leftovers(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write bytes atomically."""
+    write_atomically(path, lambda file: file.write(content))
+
+
 def write_text(path: Path, text: str) -> None:
     """Write text atomically, in UTF-8."""
-    write_atomically(path, lambda file: file.write(text.encode()))
+    write_bytes(path, text.encode())
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -1,13 +1,24 @@
-"""A folder belongs to one process at a time (POSIX)."""
+"""A folder belongs to one process at a time."""
 
 from __future__ import annotations
 
-import fcntl
+import errno
+import logging
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from filelock import Timeout, UnixFileLock, WindowsFileLock
+
 from common.errors import SettingsError
+
+_log = logging.getLogger("perdl")
+
+_Lock = WindowsFileLock if sys.platform == "win32" else UnixFileLock
+_FILE = ".lock"
+_NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP}
+"""What a file system says that has no locks, such as Lustre without ``-o flock``."""
 
 
 @contextmanager
@@ -19,20 +30,36 @@ def locked(folder: Path, who: str) -> Iterator[None]:
     folder : Path
         Made if it is not there.
     who : str
-        Whose it is, for people.
+        What holds it, for people: ``"run"`` or ``"client"``.
 
     Raises
     ------
     SettingsError
-        If another process holds it.
+        If another process, or another thread of this one, holds it.
+
+    Notes
+    -----
+    The thread that holds a folder may hold it a second time. Where the file system has no locks, a warning names the
+    folder, and it is not held.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / ".lock").touch()
-    with (folder / ".lock").open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise SettingsError(
-                f"{folder} is in use by another {who} that is still running: take another folder"
-            ) from None
+    lock = _Lock(folder.resolve() / _FILE, blocking=False, is_singleton=True, fallback_to_soft=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise SettingsError(f"{folder} is in use by another {who} that is still running: take another folder") from None
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise OSError(error.errno, error.strerror, str(folder / _FILE)) from None
+        _log.warning(
+            "%s cannot be locked (%s): going on without a lock, so let no other %s use this folder",
+            folder,
+            error.strerror,
+            who,
+        )
         yield
+        return
+    try:
+        yield
+    finally:
+        lock.release()

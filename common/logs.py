@@ -7,14 +7,18 @@ import logging
 import os
 import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from logging.handlers import WatchedFileHandler
+from pathlib import Path
 from types import TracebackType
 
 LOG = "PERDL_LOG"
 """Environment variable: the file to which a process adds its log as JSON lines."""
+
+FAULT = "fault"
+"""Of a record: what makes it one with others, of which a person is to see the first only."""
 
 _about: ContextVar[dict[str, str | int | float]] = ContextVar("about")
 
@@ -59,21 +63,92 @@ class JsonLog(logging.Formatter):
         return json.dumps(line)
 
 
+class _LogFile(WatchedFileHandler):
+    """Adds JSON lines to a file, which another program may rotate; a disk that is full is for others to report."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, encoding="utf-8", delay=True)
+        self.setFormatter(JsonLog())
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Print nothing."""
+
+    def close(self) -> None:
+        """Close the file; what a full disk did not take is lost."""
+        with suppress(OSError):
+            super().close()
+
+
+def _once() -> Callable[[logging.LogRecord], bool]:
+    """Return a filter by which the same unforeseen failure, at however many clients, is shown once."""
+    seen: set[str] = set()
+
+    def is_new(record: logging.LogRecord) -> bool:
+        fault = getattr(record, FAULT, "")
+        if record.exc_info:
+            fault = "\n".join([record.getMessage(), *_frames(record.exc_info)])
+        new = fault not in seen
+        if fault:
+            seen.add(fault)
+        return new
+
+    return is_new
+
+
 def start_log(level: int = logging.WARNING) -> None:
     """Print perdl's log from ``level`` on to standard error, and add all of it to the file that ``PERDL_LOG`` names."""
     plain = logging.StreamHandler()
     plain.setLevel(level)
     plain.setFormatter(PlainLog())
+    plain.addFilter(_once())
     logging.basicConfig(handlers=[plain])
     log = logging.getLogger("perdl")
     log.setLevel(logging.INFO)
-    for former in [handler for handler in log.handlers if isinstance(handler, WatchedFileHandler)]:
+    for former in _files():
         log.removeHandler(former)
         former.close()
     if path := os.environ.get(LOG):
-        machine = WatchedFileHandler(path, encoding="utf-8", delay=True)  # another program may rotate it
-        machine.setFormatter(JsonLog())
-        log.addHandler(machine)
+        log.addHandler(_LogFile(path))
+
+
+def join_log() -> None:
+    """Add what goes wrong to the file that ``PERDL_LOG`` names, in a process that another program started."""
+    if (path := os.environ.get(LOG)) and not _files():
+        logging.getLogger("perdl").addHandler(_LogFile(path))
+
+
+@contextmanager
+def logged_to(path: Path) -> Iterator[None]:
+    """Add the log of what goes on inside to a file, unless ``PERDL_LOG`` names another: of clients what goes wrong.
+
+    Parameters
+    ----------
+    path : Path
+        Its folder must be there.
+    """
+    if os.environ.get(LOG):
+        yield
+        return
+    log, file = logging.getLogger("perdl"), _LogFile(str(path.resolve()))
+    # An answer is a line; there may be thousands of clients.
+    file.addFilter(lambda record: record.name != "perdl.client" or record.levelno >= logging.WARNING)
+    log.addHandler(file)
+    os.environ[LOG] = file.baseFilename
+    try:
+        yield
+    finally:
+        del os.environ[LOG]
+        log.removeHandler(file)
+        file.close()
+
+
+def log_file() -> str | None:
+    """Return the file to which this process adds its log, if there is one."""
+    return next((file.baseFilename for file in _files()), None)
+
+
+def _files() -> list[_LogFile]:
+    return [handler for handler in logging.getLogger("perdl").handlers if isinstance(handler, _LogFile)]
 
 
 def _frames(ei: ExcInfo) -> list[str]:

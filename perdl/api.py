@@ -126,16 +126,18 @@ def simulate(
     """
     from perdl import run
     from perdl.callbacks import watch
-    from perdl.command import claim_folder, find_config
+    from perdl.claim import claimed
+    from perdl.command import find_config
     from perdl.plots import draw_figures
 
     path = find_config(str(config))
     chosen = override_settings(load_settings(path), settings or {})
-    chosen = run.count_clients(claim_folder(chosen, path.stem, Path(output) if output else None, overwrite))
     notes: list[str] = []
-    with watch(chosen, callbacks, notes.append):
-        run.simulate(chosen, engine)
-        draw_figures(Path(chosen.output), ["png"])
+    with claimed(chosen, path.stem, Path(output) if output else None, overwrite) as settled:
+        chosen = run.count_clients(settled)
+        with watch(chosen, callbacks, notes.append):
+            run.simulate(chosen, engine)
+            draw_figures(Path(chosen.output), ["png"])
     result = read_run(chosen.output)
     warn_of_doubts([*notes, *result.summary["warnings"]], 2)
     return result

@@ -7,11 +7,10 @@ import functools
 import gc
 import logging
 import os
-import shutil
 import signal
-import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import ParamSpec
@@ -23,7 +22,7 @@ from typer.core import TyperCommand
 
 from common.errors import INTERRUPTED, PerdlError, SettingsError
 from common.logs import LOG, start_log
-from common.settings import Settings, changed, load_settings, parse_override
+from common.settings import Settings, load_settings, parse_override
 from common.settings_errors import all_names
 
 P = ParamSpec("P")
@@ -99,8 +98,11 @@ def results_go_to(folder: Path) -> None:
     _folder = folder
 
 
-def prepare(config: str, override: list[str], output: Path | None, seed: int | None, overwrite: bool) -> Settings:
-    """Return the settings of a run, whose folder is then free for it.
+@contextmanager
+def prepared(
+    config: str, override: list[str], output: Path | None, seed: int | None, overwrite: bool
+) -> Iterator[Settings]:
+    """Return the settings of a run, whose folder is free for it and held as long as the context lasts.
 
     Parameters
     ----------
@@ -118,50 +120,15 @@ def prepare(config: str, override: list[str], output: Path | None, seed: int | N
     SettingsError
         If a setting is wrong, or the folder holds a run.
     """
+    from perdl.claim import claimed
+
     for one in override:  # before the configuration: of `-c rounds 5` the 5 is taken for its name
         parse_override(one)
     path = find_config(config)
     changes = [*override, *([f"seed={seed}"] if seed is not None else [])]
-    return claim_folder(load_settings(path, changes), path.stem, output, overwrite)
-
-
-def claim_folder(settings: Settings, name: str, output: Path | None, overwrite: bool) -> Settings:
-    """Return the settings with the folder of the results, which is then free for them.
-
-    Parameters
-    ----------
-    settings : Settings
-    name : str
-        Of the configuration; begins the folder's name where nobody named it.
-    output : Path, optional
-    overwrite : bool
-        Whether a former run in the folder may go.
-
-    Raises
-    ------
-    SettingsError
-        If the folder holds a run.
-    """
-    from common.locks import locked
-    from perdl_server.checkpoint import BEFORE, NEWEST
-
-    if output is None and "output" not in settings.model_fields_set:
-        output = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    if output is not None:
-        settings = changed(settings, output=str(output))
-    folder = Path(settings.output)
-    results_go_to(folder)
-    ended = any((folder / name).exists() for name in ("summary.json", "results.json"))
-    if ended or any((folder / name).exists() for name in (NEWEST, BEFORE)):
-        if not overwrite:
-            held = "the results of a run:" if ended else f"a run that was cut off: perdl server --resume {folder},"
-            raise SettingsError(f"{folder} holds {held} choose another --output, or add --overwrite")
-        with locked(folder, "server"):
-            for name in ("clients", "figures", "tensorboard"):
-                shutil.rmtree(folder / name, ignore_errors=True)
-            for name in ("results.json", "tables.md", NEWEST, BEFORE):
-                (folder / name).unlink(missing_ok=True)
-    return settings
+    with claimed(load_settings(path, changes), path.stem, output, overwrite) as settings:
+        results_go_to(Path(settings.output))
+        yield settings
 
 
 def find_config(name: str) -> Path:

@@ -22,8 +22,8 @@ def print_table(console: Console, table: Table) -> None:
     wide.print(table)
 
 
-def print_summary(console: Console, summary: Mapping[str, Any], folder: Path) -> None:
-    """Print what a run found."""
+def print_summary(console: Console, summary: Mapping[str, Any], folder: Path | None) -> None:
+    """Print what a run found, and in which folder it is."""
     from perdl.progress import human_bytes
 
     final = summary["final"]
@@ -66,7 +66,8 @@ def print_summary(console: Console, summary: Mapping[str, Any], folder: Path) ->
     if "global_distance" in final:
         lines.append(f"distance of D^g to the truth: {final['global_distance']:.1e}")
     lines += [f"note: {text}" for text in summary["warnings"]]
-    lines.append(f"results: {folder}")
+    if folder is not None:
+        lines.append(f"results: {folder}")
     for line in lines:
         print_line(console, line)
 

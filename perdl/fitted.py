@@ -174,8 +174,10 @@ def federate(
         with tempfile.TemporaryDirectory(prefix="perdl-", ignore_cleanup_errors=True) as folder:
             return federate(samples, settings.model_copy(update={"output": folder}), former, callbacks, note)
     from perdl.callbacks import watch
+    from perdl.claim import held
 
-    with watch(settings, callbacks, note, after=former.summary["rounds"] if former else 0):
+    after = former.summary["rounds"] if former else 0
+    with held(Path(settings.output)), watch(settings, callbacks, note, after=after):
         return _federate(samples, settings, former)
 
 
@@ -186,6 +188,7 @@ def _federate(samples: Mapping[str, Floats], settings: Settings, former: Fitted 
     from common.protocol import unpack
     from perdl.api import read_run
     from perdl.in_process import run_in_process
+    from perdl.run import check_models
     from perdl_client.app import app as client_app
     from perdl_client.data import SAMPLES
     from perdl_server.app import app, resuming
@@ -200,6 +203,7 @@ def _federate(samples: Mapping[str, Floats], settings: Settings, former: Fitted 
     server_app = resuming(_checkpoint(former)) if former else app
     states = run_in_process(server_app, client_app, settings, node_configs=configs, states=kept)
     run = read_run(settings.output)
+    check_models(run.folder, run.summary)
     after = [unpack(state) for state in states]
     prepared = {name: _prepared(name, rows, settings)[:2] for name, rows in samples.items()}
     return Fitted(

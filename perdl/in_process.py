@@ -7,7 +7,8 @@ import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -18,6 +19,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
+from common.logs import logged_to
 from common.settings import Settings
 from common.threads import one_blas_thread
 from perdl_client.data import SIMULATION
@@ -130,6 +132,7 @@ def run_in_process(
     workers: int | None = None,
     node_configs: Sequence[dict[str, Any]] | None = None,
     states: Sequence[RecordDict] | None = None,
+    log: Path | None = None,
 ) -> list[RecordDict]:
     """Run a federation in this process.
 
@@ -145,6 +148,8 @@ def run_in_process(
         Default: ``n_clients`` clients, numbered.
     states : sequence of RecordDict, optional
         What each client keeps of a run that is resumed.
+    log : Path, optional
+        File to which the log is added as JSON lines.
 
     Returns
     -------
@@ -157,7 +162,7 @@ def run_in_process(
     """
     n = settings.n_clients
     configs = node_configs or [{"partition-id": i, "num-partitions": n} for i in range(n)]
-    with _ONE_RUN, simulation(), one_blas_thread():
+    with _ONE_RUN, simulation(), logged_to(log) if log else nullcontext(), one_blas_thread():
         grid = InProcessGrid(client_app, configs, record, min(workers or os.cpu_count() or 1, n), states)
         context = Context(
             run_id=grid.run_id, node_id=SERVER_NODE, node_config={}, state=RecordDict(), run_config=settings.flat()

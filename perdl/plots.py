@@ -262,17 +262,17 @@ def draw_figures(folder: str | Path, kinds: Sequence[str] = ("png", "svg")) -> l
     list of Path
         What was drawn. A figure for which there is nothing to draw is left out.
     """
+    from common.files import write_bytes, write_text
     from perdl.drawing import to_png, to_svg
 
     folder, drawn = Path(folder), []
     for name, figure, text in draw_all(read(folder)):
         for kind in kinds:
             path = folder / "figures" / f"{name}.{kind}"
-            path.parent.mkdir(exist_ok=True)
             if kind == "svg":
-                path.write_text(to_svg(figure, text), encoding="utf-8")
+                write_text(path, to_svg(figure, text))
             else:
-                path.write_bytes(to_png(figure, text))
+                write_bytes(path, to_png(figure, text))
             drawn.append(path)
     return drawn
 

@@ -11,18 +11,21 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from common.errors import PerdlError
+from common.logs import logged_to
 from common.settings import Settings
 from perdl.in_process import simulation
 from perdl_server.app import run
 from perdl_server.results import stop_run_in
 
 
-def run_in_ray(settings: Settings) -> None:
+def run_in_ray(settings: Settings, log: Path) -> None:
     """Run a federation of simulated clients in Ray actors, one core each.
 
     Parameters
     ----------
     settings : Settings
+    log : Path
+        File to which the log is added as JSON lines.
 
     Raises
     ------
@@ -44,7 +47,7 @@ def run_in_ray(settings: Settings) -> None:
         run(settings, grid)
 
     resources = {"num_cpus": 1, "num_gpus": 0.0}
-    with simulation(), warnings.catch_warnings():
+    with simulation(), logged_to(log), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             run_simulation(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from common.alive import signs_of_life
-from common.errors import FederationError, PerdlError, SettingsError
+from common.errors import FederationError, PerdlError, SettingsError, UnsavedError
 from common.files import remove_leftovers, write_json
 from common.logs import LOG
 from common.settings import Settings, override_settings, settings_from_values
@@ -39,36 +39,66 @@ def simulate(settings: Settings, engine: Engine = "in-process") -> dict[str, Any
     dict
         ``summary.json``; where the data are MNIST with ``evaluation``, see :mod:`perdl.comparison`.
     """
+    from perdl.claim import held
+
     _check_names(settings)
     doubts = check_data(settings)
+    folder = Path(settings.output)
+    with held(folder):
+        _run(settings, engine, server_log(folder))
+        summary = read_summary(folder)
+        check_models(folder, summary)
+        if settings.data.source in ("files", "mnist"):
+            _complete(summary, settings, doubts)
+            try:
+                write_json(folder / "summary.json", summary)
+            except OSError as error:
+                text = f"cannot write all of {error.filename}: {error.strerror}; make room"
+                raise UnsavedError(text, summary) from None
+    return summary
+
+
+def check_models(folder: Path, summary: Mapping[str, Any]) -> None:
+    """Look whether every client of a simulation could write its own model.
+
+    Raises
+    ------
+    UnsavedError
+        If one could not.
+    """
+    lost = [path for name in summary["clients"] if not (path := folder / "clients" / name / "dictionary.npz").exists()]
+    if lost:
+        more = f" (nor those of {len(lost) - 1} others)" if len(lost) > 1 else ""
+        raise UnsavedError(f"cannot write {lost[0]}{more}: make room, and run it again", summary)
+
+
+def _run(settings: Settings, engine: Engine, log: Path) -> None:
     if engine == "ray":
         from perdl.ray_engine import run_in_ray
 
-        run_in_ray(settings)
-    else:
-        from perdl.in_process import run_in_process
-        from perdl_client.app import app as client_app
-        from perdl_server.app import app as server_app
+        run_in_ray(settings, log)
+        return
+    from perdl.in_process import run_in_process
+    from perdl_client.app import app as client_app
+    from perdl_server.app import app as server_app
 
-        run_in_process(server_app, client_app, settings)
-    folder = Path(settings.output)
-    summary = read_summary(folder)
+    run_in_process(server_app, client_app, settings, log=log)
+
+
+def _complete(summary: dict[str, Any], settings: Settings, doubts: list[str]) -> None:
+    """Add to a summary what a server cannot know: clients' files, what is doubtful about them, the comparison."""
     if settings.data.source == "files":
         for i, file in enumerate(client_files(settings)):
             summary["clients"].get(f"client-{i + 1}", {})["file"] = str(file)
         summary["warnings"] = [*summary.get("warnings", []), *doubts]
-        write_json(folder / "summary.json", summary)
     if settings.data.source == "mnist" and settings.data.prepares:
         summary["warnings"].append("no comparison on test images, which are as they are: the samples were preprocessed")
-        write_json(folder / "summary.json", summary)
     elif settings.data.source == "mnist":
         from perdl.comparison import compare_on_test_images
 
-        with np.load(folder / "global_dictionary.npz") as file:
+        with np.load(Path(settings.output) / "global_dictionary.npz") as file:
             D = file["dictionary"]
         summary["evaluation"] = dict(compare_on_test_images(D, settings, summary["rounds"]))
-        write_json(folder / "summary.json", summary)
-    return summary
 
 
 def serve(
@@ -108,8 +138,8 @@ def serve(
     FederationError
         If the SuperLink does not start or the run fails.
     """
-    from common.locks import locked
     from perdl.certs import KEYS, check_certs
+    from perdl.claim import held
     from perdl.members import Members
     from perdl.superlink import check_address, control, run_status, submit, superlink, write_bundle
 
@@ -121,7 +151,7 @@ def serve(
     home, log = folder / "flower", folder / "superlink.log"
     environment = {SERVED: RESUMED if resume else NEW, LOG: str(server_log(folder))}
     with (
-        locked(folder, "server"),
+        held(folder),
         _cleared(folder),
         signs_of_life(folder) as give_sign,
         superlink(address, home, log=log, certs=certs, environment=environment),

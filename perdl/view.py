@@ -48,12 +48,14 @@ class View:
         with watch(settings, self._callbacks, self._note, after=after, log=log, on_log=self._news):
             yield
 
-    def end(self, summary: Mapping[str, Any], folder: Path) -> None:
-        """Show what a run found."""
-        if self._quiet and not self._json:
+    def end(self, summary: Mapping[str, Any], folder: Path, *, saved: bool = True) -> None:
+        """Show what a run found; the more if it is not ``saved``."""
+        if self._json and not saved:
+            _print_json({"folder": str(folder), **summary})
+        elif self._quiet and saved and not self._json:
             print_line(out, f"results: {folder}")
         elif not self._json:  # there the summary was the last line
-            print_summary(out, summary, folder)
+            print_summary(out, summary, folder if saved else None)
 
     def _note(self, text: str) -> None:
         print_line(err, f"note: {text}")

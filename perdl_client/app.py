@@ -9,6 +9,7 @@ import json
 import logging
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 
 import numpy as np
@@ -20,13 +21,14 @@ from numpy.typing import NDArray
 from common.aggregations import AGGREGATIONS
 from common.dictionaries import dictionary_distance
 from common.errors import DataError, PerdlError, SettingsError
-from common.logs import about
+from common.logs import FAULT, about, join_log, log_file
 from common.protocol import FINISH, INITIALISE, UPDATE, Payload, ProtocolError, Scalar, pack, unpack
 from common.settings import LearningSettings, Settings, settings_from_values
 from common.threads import one_blas_thread
-from perdl_client.data import ClientData, Identity, load_data, truth
+from perdl_client.data import ClientData, Identity, is_simulation, load_data, truth
 from perdl_client.learning.client import ClientLearner
 from perdl_client.local_update import relative_error
+from perdl_client.memory import memory_of
 from perdl_client.model import ClientModel, carried, save_model, shares
 from perdl_client.samples import names_mark
 from perdl_client.start import largest_feature_share, mean_share, rms
@@ -36,9 +38,6 @@ Floats = NDArray[np.floating]
 _log = logging.getLogger("perdl.client")
 
 app = ClientApp()
-
-_samples: dict[tuple[str, str], ClientData] = {}
-"""Samples of the run in progress, so that a warm process reads its file once."""
 
 
 @app.train(INITIALISE.partition(".")[2])
@@ -62,23 +61,38 @@ def on_finish(message: Message, context: Context) -> Message:
 def _answer(handle: Callable[[Payload, Context], RecordDict], message: Message, context: Context) -> Message:
     """Run a handler; of an unforeseen exception only the type is told, since its text might hold data."""
     began = time.monotonic()
-    try:
-        payload = unpack(message.content)
-        known = {key: payload.scalars[key] for key in ("run", "round") if key in payload.scalars}
-        with one_blas_thread(), about(client=Identity.of(context.node_config).name, **known):
-            answer = Message(handle(payload, context), reply_to=message)
+    join_log()
+    with ExitStack() as stack:  # also of a failure the log says whose it is
+        try:
+            payload = unpack(message.content)
+            known = {key: payload.scalars[key] for key in ("run", "round") if key in payload.scalars}
+            stack.enter_context(about(client=Identity.of(context.node_config).name, **known))
+            with one_blas_thread():
+                answer = Message(handle(payload, context), reply_to=message)
             _log.info("answered %s in %.3f s", message.metadata.message_type, time.monotonic() - began)
             return answer
-    except PerdlError as error:
-        _log.info("%s", error)
-        reason = str(error)
-    except OSError as error:  # a full disk, say: the round is not done, and may be asked again
-        _log.error("%s: %s", error.filename or "writing", error.strerror)
-        reason = f"its own disk or folder fails it: {error.strerror or type(error).__name__}"
-    except Exception as error:
-        _log.exception("unforeseen failure")
-        reason = f"{type(error).__name__} (details are in the client's own log)"
+        except PerdlError as error:
+            _log.info("%s", error)
+            reason = str(error)
+        except OSError as error:  # a full disk, say: the round is not done, and may be asked again
+            _tell_of_disk(error)
+            where = f"{error.filename}: " if error.filename and is_simulation() else ""
+            reason = f"its own disk or folder fails it: {where}{error.strerror or type(error).__name__}"
+        except Exception as error:
+            _log.exception("unforeseen failure")
+            reason = f"{type(error).__name__} (details are in {_where_to_read()})"
     return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+
+
+def _tell_of_disk(error: OSError) -> None:
+    """Log what could not be written; all clients of a simulation have one disk, of which a person is told once."""
+    known = {FAULT: error.strerror} if is_simulation() else {}
+    _log.error("cannot write %s: %s", error.filename or "a file", error.strerror, extra=known)
+
+
+def _where_to_read() -> str:
+    """Say where the log is; a deployed client tells the server none of its paths."""
+    return (log_file() if is_simulation() else None) or "the client's own log"
 
 
 def _initialise(payload: Payload, context: Context) -> RecordDict:
@@ -90,7 +104,7 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
     text = state.settings if state is not None else payload.scalar("settings", str)
     settings = _settings(text)
     learning = identity.learning(settings)
-    data = _data(identity, settings, run, state)
+    data = _data(identity, settings, run, state, context)
     Y = data.Y
     client = ClientLearner(
         Y,
@@ -153,7 +167,7 @@ def _update(payload: Payload, context: Context) -> RecordDict:
     identity = Identity.of(context.node_config)
     step = payload.scalar("round", int)
     state, settings, D_g = _resume(payload, context, identity, before=step)
-    client, _ = _learner(identity, settings, state)
+    client, _ = _learner(identity, settings, state, context)
     new = client.update(D_g, step)
     arrays = {"contribution": new.contribution(settings.aggregation)}
     if AGGREGATIONS[settings.aggregation].weighted:
@@ -180,12 +194,11 @@ def _update(payload: Payload, context: Context) -> RecordDict:
 
 def _finish(payload: Payload, context: Context) -> RecordDict:
     identity = Identity.of(context.node_config)
-    run = payload.scalar("run", str)
     if "global_dictionary" not in payload.arrays:  # the run failed before there was anything to keep
-        _samples.pop((run, identity.name), None)
+        memory_of(context).clear()
         return pack({}, client=identity.name)
     state, settings, D_g = _resume(payload, context, identity)
-    client, data = _learner(identity, settings, state)
+    client, data = _learner(identity, settings, state, context)
     D_l = client.finish(D_g)
     Y, D = data.Y, np.hstack([D_g, D_l])
     X = client.coder(Y, D)
@@ -196,8 +209,13 @@ def _finish(payload: Payload, context: Context) -> RecordDict:
         scalars["local_distance"] = dictionary_distance(D_l, known.local_dictionary)
     model = ClientModel(D_g, D_l, data.preprocessing, client.coder, data.cut, data.names)
     # Its state stays: a run that was interrupted may go on.
-    save_model(model, carried(X, Y), identity.folder(settings))
-    _samples.pop((run, identity.name), None)
+    try:
+        save_model(model, carried(X, Y), identity.folder(settings))
+    except OSError as error:
+        if not is_simulation():  # there, whoever runs it has all that the server has, and looks for the models
+            raise
+        _tell_of_disk(error)
+    memory_of(context).clear()
     return pack({}, client=identity.name, **scalars)
 
 
@@ -225,9 +243,11 @@ def _resume(
     return state, settings, D_g
 
 
-def _learner(identity: Identity, settings: Settings, state: ClientState) -> tuple[ClientLearner, ClientData]:
+def _learner(
+    identity: Identity, settings: Settings, state: ClientState, context: Context
+) -> tuple[ClientLearner, ClientData]:
     """Return the client as it was when it answered last, with its samples."""
-    data = _data(identity, settings, state.run, state)
+    data = _data(identity, settings, state.run, state, context)
     client = ClientLearner(
         data.Y,
         identity.learning(settings),
@@ -264,14 +284,10 @@ def _settings(text: str) -> Settings:
         raise ProtocolError("the run's settings are not JSON") from None
 
 
-def _data(identity: Identity, settings: Settings, run: str, state: ClientState | None) -> ClientData:
+def _data(identity: Identity, settings: Settings, run: str, state: ClientState | None, context: Context) -> ClientData:
     """Return the samples, which must be like those with which the client began the run."""
-    key = (run, identity.name)
-    data = _samples.get(key)
-    if data is None:
-        for former in [other for other in _samples if other[1] == identity.name]:  # of a run that broke off
-            _samples.pop(former, None)
-        data = _samples[key] = load_data(identity, settings)
+    memory = memory_of(context)
+    data = memory.recall(run) or memory.keep(run, load_data(identity, settings))
     if state is None:
         return data
     d, names = len(state.local_dictionary), names_mark(data.names)

@@ -65,7 +65,7 @@ class Identity:
 
     def min_samples(self, learning: LearningSettings) -> int:
         """Samples that must use an atom before it is sent; no server can go below this client's own word."""
-        own = 1 if _is_simulation() else int(self.node_config.get("min-samples", 2))
+        own = 1 if is_simulation() else int(self.node_config.get("min-samples", 2))
         return max(own, learning.min_samples)
 
     def learning(self, settings: Settings) -> LearningSettings:
@@ -79,7 +79,7 @@ class Identity:
 
     def state_folder(self) -> Path | None:
         """Where a client keeps what it needs after a restart; none in a simulation, whose clients end with the run."""
-        if _is_simulation():
+        if is_simulation():
             return None
         return Path(str(self.node_config.get("folder", Path("perdl-clients") / self.name)))
 
@@ -184,7 +184,7 @@ def _load(identity: Identity, settings: Settings) -> Samples:
     known = truth(identity, settings)
     if known is not None:
         return _plain(known.data)
-    if not _is_simulation():
+    if not is_simulation():
         raise DataError(
             f"{identity.name} was given no data: start it with --data FILE "
             "(a client reads no path that the server names)"
@@ -311,5 +311,6 @@ def check_features(settings: Settings, name: str, n_features: int) -> None:
         raise SettingsError(f"n_global = {settings.n_global}: must be at most the {n_features} features")
 
 
-def _is_simulation() -> bool:
+def is_simulation() -> bool:
+    """Whether server and clients are one user on this machine."""
     return bool(os.environ.get(SIMULATION))

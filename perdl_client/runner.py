@@ -13,7 +13,7 @@ from pathlib import Path
 from flwr.app import Context, Message
 
 from common.alive import signs_of_life
-from common.errors import DataError, FederationError, PerdlError, SettingsError
+from common.errors import FederationError, PerdlError, SettingsError
 from common.files import remove_leftovers, write_atomically
 from common.protocol import FINISH, ProtocolError, Scalar, check_name, one_line, unpack
 from common.settings import learning_overrides
@@ -54,6 +54,8 @@ def node_config(
     ------
     DataError, SettingsError
         Before any server is asked.
+    PerdlError
+        If the folder cannot be written.
     """
     try:
         check_name(name)
@@ -70,7 +72,7 @@ def node_config(
             )
         write_atomically(owner, lambda file: file.write(name.encode()))
     except OSError as error:
-        raise DataError(f"cannot write to {place}: {error.strerror}; choose another --folder") from None
+        raise PerdlError(f"cannot write to {place}: {error.strerror}; choose another --folder") from None
     told["folder"] = str(place)
     if data is not None:
         from perdl_client.doubts import doubts, facts
@@ -110,14 +112,17 @@ def run_client(
     """
     from common.locks import locked
     from perdl_client.app import app
+    from perdl_client.memory import Memory, share_memory
     from perdl_client.node import run_node
 
     failures: list[PerdlError] = []
+    memory = Memory()
 
     def is_last(message: Message) -> bool:
         return message.metadata.message_type == FINISH
 
     def answer(message: Message, context: Context) -> Message:
+        share_memory(context, memory)
         reply = app(message, context)
         if is_last(message):
             failures.extend(_failures(message, reply))

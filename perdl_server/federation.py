@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from common.errors import FederationError, PerdlError
 from common.protocol import FINISH, UPDATE, Payload, ProtocolError, natural_key, pack
 from perdl_server.admission import GoneError, content_of
+from perdl_server.reasons import alike_once, by_reason
 from perdl_server.roster import Member, Roster
 
 _log = logging.getLogger("perdl.server")
@@ -34,7 +35,7 @@ class Federation:
         self.roster = roster
         self.settings = roster.settings
         self.exchange = roster.exchange
-        self._missing: list[str] = []
+        self._missing: dict[str, str] = {}
 
     @property
     def members(self) -> list[Member]:
@@ -66,7 +67,7 @@ class Federation:
 
         self.exchange.wait(look, s.join_timeout + s.round_timeout)
         if len(door.nodes) < self.roster.quorum:
-            why = f"; left out: {'; '.join(sorted(set(door.refused.values())))}" if door.refused else ""
+            why = f"; left out: {'; '.join(alike_once(door.refused.values()))}" if door.refused else ""
             raise FederationError(
                 f"{len(door.nodes)} of {s.n_clients} clients joined within {s.join_timeout:g} s (quorum "
                 f"{self.roster.quorum}): start the others, or lower n_clients or quorum{why}"
@@ -191,7 +192,7 @@ class Federation:
         send([member for member in self.members if not member.gone])
         self.exchange.wait(look, max(timeout, self.settings.join_timeout) if patience is None else patience)
         accepted = [(member, answers[member.name]) for member in self.members if member.name in answers]
-        missing = []
+        missing = {}
         for member in self.members:
             member.indices = None if member.name in answers else member.indices
             if member.name in answers:
@@ -199,16 +200,16 @@ class Federation:
                 continue
             if kind == UPDATE:
                 member.facts["missed"] = member.facts.get("missed", 0) + 1
-            late = "has gone" if member.gone else f"no answer within {timeout:g} s"
+            late = "gone" if member.gone else f"no answer within {timeout:g} s"
             self.roster.reasons[member.node] = faults.get(member.name, late)
-            missing.append(f"{member.name}: {self.roster.reasons[member.node]}")
-        for text in [text for text in missing if text not in self._missing]:
+            missing[member.name] = self.roster.reasons[member.node]
+        for text in by_reason({name: why for name, why in missing.items() if self._missing.get(name) != why}):
             _log.warning("%s: left out: %s", when, text)
         self._missing = missing  # said once, until it is otherwise
         if len(accepted) < self.roster.quorum and patience is None:
             raise FederationError(
                 f"{when}: {len(accepted)} of {len(self.members)} clients answered (quorum {self.roster.quorum}): "
-                f"{'; '.join(missing)}"
+                f"{'; '.join(by_reason(missing))}"
             )
         return accepted
 

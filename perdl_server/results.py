@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.errors import PerdlError
+from common.errors import PerdlError, UnsavedError
 from common.files import plain, write_json, write_npz, write_text
 from perdl_server.checkpoint import BEFORE, NEWEST, Checkpoint, load_checkpoint, save_checkpoint
 
@@ -59,6 +59,7 @@ class RunFolder:
         self.path = path
         self._saved_at = 0.0
         self._waiting: dict[str, bytes] = {"metrics.jsonl": b"", "rounds.jsonl": b""}
+        self._failing: set[str] = set()
         self._served = os.environ.get(SERVED, "")
         self.checkpoint = checkpoint
         try:
@@ -89,7 +90,9 @@ class RunFolder:
         """Append one round: a row of its own and one for each client."""
         for name, rows in (("metrics.jsonl", clients), ("rounds.jsonl", [dict(row)])):
             self._waiting[name] += "".join(json.dumps(plain(one)) + "\n" for one in rows).encode()
-            if self._bear(f"{name}, kept in memory", partial(_append, self.path / name, self._waiting[name])):
+            if self._bear(
+                f"{self.path / name}, kept in memory", partial(_append, self.path / name, self._waiting[name])
+            ):
                 self._waiting[name] = b""
 
     def save_dictionary(self, dictionary: Floats, consensus: Floats, *, every: float = 0.0) -> None:
@@ -97,35 +100,39 @@ class RunFolder:
         if every and time.monotonic() - self._saved_at < every:
             return
         path = self.path / "global_dictionary.npz"
-        self._bear(path.name, lambda: write_npz(path, dictionary=dictionary, consensus=consensus))
+        self._bear(str(path), lambda: write_npz(path, dictionary=dictionary, consensus=consensus))
         self._saved_at = time.monotonic()
 
     def save_checkpoint(self, checkpoint: Callable[[], Checkpoint]) -> None:
         """Keep what a server needs to resume, if ``perdl server`` runs this: a simulation's clients end with it."""
         if self._served:
-            self._bear("the checkpoint", lambda: save_checkpoint(checkpoint(), self.path))
+            self._bear(str(self.path / NEWEST), lambda: save_checkpoint(checkpoint(), self.path))
 
     def save_summary(self, summary: Mapping[str, Any]) -> None:
         """Write ``summary.json``, the last file of a run: where it is, the run has ended.
 
         Raises
         ------
-        PerdlError
+        UnsavedError
             If it cannot be written.
         """
         try:
             write_json(self.path / "summary.json", plain(summary))
         except OSError as error:
             cure = f", then `perdl server --resume {self.path}`" if self._served else ""
-            raise PerdlError(f"cannot write {error.filename}: {error.strerror}; make room{cure}") from None
+            text = f"cannot write {error.filename}: {error.strerror}; make room{cure}"
+            raise UnsavedError(text, plain(summary)) from None
 
     def _bear(self, what: str, write: Callable[[], object]) -> bool:
-        """Write, or say that it failed and go on: the run itself is worth more."""
+        """Write, or say once that it fails and go on: the run itself is worth more."""
         try:
             write()
         except OSError as error:
-            _log.warning("cannot write %s: %s", what, error.strerror)
+            if what not in self._failing:
+                _log.warning("cannot write %s: %s", what, error.strerror)
+            self._failing.add(what)
             return False
+        self._failing.discard(what)
         return True
 
     def _rows_until(self, name: str, t: int) -> str:

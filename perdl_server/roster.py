@@ -17,6 +17,7 @@ from common.settings import Settings
 from perdl_server.admission import Arrival, Door, misfits, other_names
 from perdl_server.algorithm.server import PermaServer
 from perdl_server.exchange import Exchange
+from perdl_server.reasons import alike_once
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.intp]
@@ -166,7 +167,7 @@ class Roster:
         refused = self.door.refused | {nodes[name]: why for name, why in wrong.items()}
         self.reasons |= refused
         if len(self.members) < self.quorum:
-            reasons = sorted(set(refused.values()))
+            reasons = alike_once(refused.values())
             why = f": {'; '.join(reasons)}" if reasons else f" within {self.settings.round_timeout:g} s"
             raise FederationError(
                 f"{len(self.members)} of {len(self.door.nodes)} clients could start (quorum {self.quorum}){why}"

@@ -13,9 +13,9 @@ from typing import Annotated, cast
 
 import typer
 
-from common.errors import SettingsError
+from common.errors import SettingsError, UnsavedError
 from common.settings import Settings
-from perdl.command import command, err, out, prepare, results_go_to
+from perdl.command import command, err, out, prepared, results_go_to
 from perdl.console import print_experiment, print_line
 
 ConfigArgument = Annotated[
@@ -56,17 +56,24 @@ def simulate(
 ) -> None:
     """Simulate all clients on this machine."""
     from perdl import run
-    from perdl.plots import draw_figures
     from perdl.view import View
 
     if engine not in ("in-process", "ray"):
         raise SettingsError(f"--engine {engine}: must be in-process or ray")
     view = View(quiet=quiet, json_lines=json_lines, sinks=sink)
-    settings = run.count_clients(prepare(config, override, output, seed, overwrite))
-    with view.watching(settings):
-        summary = run.simulate(settings, cast(run.Engine, engine))
-        draw_figures(Path(settings.output), ["png"])
-    view.end(summary, Path(settings.output))
+    with prepared(config, override, output, seed, overwrite) as told:
+        settings = run.count_clients(told)
+        folder = Path(settings.output)
+        try:
+            with view.watching(settings):
+                summary = run.simulate(settings, cast(run.Engine, engine))
+                undrawn = _draw(folder)
+        except UnsavedError as error:
+            view.end(error.summary, folder, saved=False)
+            raise
+    view.end(summary, folder)
+    if undrawn:
+        raise undrawn
 
 
 @command
@@ -91,36 +98,35 @@ def server(
     verbose: VerboseOption = False,
 ) -> None:
     """Wait for real clients, run one federation with them, write its results, end."""
-    from perdl.plots import draw_figures
-    from perdl.run import resumed_settings, serve, server_log
+    from perdl.run import serve, server_log
     from perdl.view import View
     from perdl_server.checkpoint import load_checkpoint
 
     _check_trust(certs, insecure, "DIR made by `perdl certs DIR`")
     view, done = View(quiet=quiet, json_lines=json_lines, sinks=sink), 0
-    if resume is None:
-        settings = prepare(config, override, output, seed, overwrite)
-    else:
-        settings = resumed_settings(resume, override)
-        results_go_to(resume)
-        done = load_checkpoint(resume).round
-        view.line(f"going on after round {done}")
-
-    for key, option in (("samples_in", "--samples-in"), ("variable", "--variable")):
-        if (value := getattr(settings.data, key)) not in (None, "rows"):
-            view.line(f"note: data.{key} = {value} is for simulations: start each client with {option} {value}")
-
-    def ready() -> None:
-        view.line(f"server on {address}, waiting for {settings.n_clients} clients")
-
-    folder = Path(settings.output)
     with (
-        _dashboard(settings, dashboard or dashboard_port > 0, dashboard_port),
-        view.watching(settings, after=done, log=server_log(folder)),
-    ):
-        summary = serve(settings, address, ready, certs=certs, on_event=view.line, resume=resume is not None)
-        draw_figures(folder, ["png"])
+        prepared(config, override, output, seed, overwrite) if resume is None else _resumed(resume, override)
+    ) as settings:
+        if resume is not None:
+            done = load_checkpoint(resume).round
+            view.line(f"going on after round {done}")
+        for key, option in (("samples_in", "--samples-in"), ("variable", "--variable")):
+            if (value := getattr(settings.data, key)) not in (None, "rows"):
+                view.line(f"note: data.{key} = {value} is for simulations: start each client with {option} {value}")
+
+        def ready() -> None:
+            view.line(f"server on {address}, waiting for {settings.n_clients} clients")
+
+        folder = Path(settings.output)
+        with (
+            _dashboard(settings, dashboard or dashboard_port > 0, dashboard_port),
+            view.watching(settings, after=done, log=server_log(folder)),
+        ):
+            summary = serve(settings, address, ready, certs=certs, on_event=view.line, resume=resume is not None)
+            undrawn = _draw(folder)
     view.end(summary, folder)
+    if undrawn:
+        raise undrawn
 
 
 @command
@@ -202,8 +208,10 @@ def experiment(
     from perdl.experiments.run import preset_of, run_experiment
 
     preset, config = preset_of(name, preset)
-    settings = prepare(config, override, output, seed, overwrite)
-    with out.status("beginning") as status:
+    with (
+        prepared(config, override, output, seed, overwrite) as settings,
+        out.status("beginning") as status,
+    ):
 
         def tell(text: str) -> None:
             status.update(text)
@@ -212,6 +220,27 @@ def experiment(
 
         results = run_experiment(name, settings, preset=preset, quick=quick, full=full, progress=tell)
     print_experiment(out, results, Path(settings.output))
+
+
+def _draw(folder: Path) -> OSError | None:
+    """Draw a run's figures; return why that failed, for the run itself is to be shown first."""
+    from perdl.plots import draw_figures
+
+    try:
+        draw_figures(folder, ["png"])
+    except OSError as error:
+        return error
+    return None
+
+
+@contextmanager
+def _resumed(folder: Path, override: list[str]) -> Iterator[Settings]:
+    """Return the settings with which the run in a folder goes on."""
+    from perdl.run import resumed_settings
+
+    settings = resumed_settings(folder, override)
+    results_go_to(folder)
+    yield settings
 
 
 @contextmanager

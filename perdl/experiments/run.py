@@ -11,6 +11,7 @@ from typing import Any
 from common.errors import SettingsError
 from common.files import write_json, write_text
 from common.settings import Settings
+from perdl.claim import held
 from perdl_server.summary import describe
 
 DEFAULT_PRESETS = {"synthetic": "text", "mnist": "best", "surveillance": "text"}
@@ -80,7 +81,8 @@ def run_experiment(
         write({"tables": tables, "sentences": [], "seconds": time.monotonic() - began}, False)
 
     longer = {"full": full, "keep": keep} if name == "synthetic" else {}
-    return write(module.run(settings, folder, quick=quick, progress=progress, **longer), True)
+    with held(folder):
+        return write(module.run(settings, folder, quick=quick, progress=progress, **longer), True)
 
 
 def markdown(results: Mapping[str, Any]) -> str:

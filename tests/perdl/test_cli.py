@@ -77,10 +77,10 @@ def test_overwrite_takes_nothing_from_a_server_at_work(tmp_path):
 
     (tmp_path / "served").mkdir()
     (tmp_path / "served" / "checkpoint.npz").touch()
-    with locked(tmp_path / "served", "server"):
+    with locked(tmp_path / "served", "run"):
         done = perdl("server", "synthetic", "--insecure", "--output", "served", "--overwrite", cwd=tmp_path)
     assert done.returncode == 2
-    assert "is in use by another server" in done.stderr
+    assert "served is in use by another run that is still running: take another folder" in done.stderr
     assert (tmp_path / "served" / "checkpoint.npz").exists()
 
 

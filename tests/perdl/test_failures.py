@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from flwr.app import Error, Message
 from flwr.common.constant import ErrorCode
 
-from common.errors import FederationError
+from common.errors import DataError, FederationError, SettingsError
 from common.protocol import FINISH, INITIALISE, UPDATE, pack, unpack
 from common.settings import load_settings
+from perdl import Callback, PerDL, simulate
+from perdl.experiments.run import run_experiment
 from perdl.in_process import InProcessGrid, simulation
 from perdl_client.app import app as client_app
 from perdl_server.app import run
@@ -60,7 +63,8 @@ def test_silent_clients_are_left_out_while_the_quorum_holds(tmp_path):
     rows = [json.loads(line) for line in (tmp_path / "a" / "rounds.jsonl").read_text().splitlines()]
     assert {row["clients"] for row in rows} == {8}
     with pytest.raises(
-        FederationError, match=r"round 1: 8 of 10 clients answered \(quorum 9\): client-1: no answer within 0.2 s"
+        FederationError,
+        match=r"round 1: 8 of 10 clients answered \(quorum 9\): client-1, client-5: no answer within 0.2 s",
     ):
         federate_over(Grid, tmp_path / "b", "quorum=9", "round_timeout=0.2")
 
@@ -124,6 +128,73 @@ def test_an_unforeseen_failure_on_a_client_tells_the_server_only_its_type(tmp_pa
     assert "RuntimeError" in str(caught.value)
     assert "secret" not in str(caught.value)
     assert "secret" not in (tmp_path / "summary.json").read_text()
+
+
+def test_one_fault_of_all_clients_is_told_once_with_the_log_of_the_simulation(tmp_path, monkeypatch, capfd):
+    def fail(*args, **kwargs):
+        raise RuntimeError("secret 0.12345")
+
+    monkeypatch.setattr("perdl_client.app.client_round", fail)
+    monkeypatch.chdir(tmp_path)
+    log = tmp_path / "out" / "log.jsonl"
+    with pytest.raises(FederationError) as caught:
+        simulate(settings={"n_clients": 7}, output="out")
+    assert str(caught.value) == (
+        "round 1: 0 of 7 clients answered (quorum 7): client-1, client-2, client-3, client-4, client-5 and 2 others: "
+        f"RuntimeError (details are in {log})"
+    )
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    failed = {line["client"] for line in lines if line.get("exception") == "RuntimeError"}
+    assert failed == {f"client-{i}" for i in range(1, 8)}
+    assert "secret" not in log.read_text()
+    with pytest.raises(FederationError) as caught:
+        simulate(settings={"n_clients": 7, "threshold": 50}, output="out")
+    assert "0 of 7 clients could start (quorum 7): client-1 has no code" in str(caught.value)
+    assert str(caught.value).endswith("(6 other clients likewise)")
+    assert str(caught.value).count("has no code") == 1
+
+
+def test_a_folder_in_which_no_round_was_done_may_be_used_again(tmp_path):
+    with pytest.raises(FederationError):
+        simulate(settings={"threshold": 50}, output=tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["rounds"] == 0
+    simulate(settings={"rounds": 1}, output=tmp_path / "out")
+    with pytest.raises(SettingsError, match="out holds the results of a run: choose another --output"):
+        simulate(output=tmp_path / "out")
+
+
+def test_two_runs_do_not_mix(tmp_path, monkeypatch):
+    """Neither in one folder, nor in default folders of the same second."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("time.strftime", lambda *args: "20260102-030405")
+    X = np.random.default_rng(0).standard_normal((30, 4))
+    refused = []
+
+    class Second(Callback):  # called from another thread than the first
+        def on_start(self, settings):
+            for attempt in (
+                lambda: simulate(output=settings.output, overwrite=True),
+                lambda: PerDL(1, output=settings.output).fit([X, X]),
+                lambda: run_experiment("synthetic", load_settings(None, [f"output={settings.output}"]), preset="text"),
+            ):
+                with pytest.raises(SettingsError) as caught:
+                    attempt()
+                refused.append(str(caught.value))
+
+    with ThreadPoolExecutor(3) as pool:
+        runs = list(pool.map(lambda _: simulate(settings={"rounds": 2}), range(3)))
+    assert len({run.folder for run in runs}) == 3
+    simulate(settings={"rounds": 2}, output="one", callbacks=[Second()])
+    assert refused == ["one is in use by another run that is still running: take another folder"] * 3
+    assert len((tmp_path / "one" / "rounds.jsonl").read_text().splitlines()) == 2
+
+
+def test_a_run_that_fails_before_it_writes_leaves_no_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for output in (None, tmp_path / "deep" / "out"):
+        with pytest.raises(DataError):
+            simulate("files", {"data.path": "nope"}, output=output)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_deployed_client_reads_no_path_that_the_server_names(tmp_path, monkeypatch):

@@ -175,13 +175,15 @@ def test_full_and_read_only_disks_on_either_side_cost_rounds_not_results(process
     ballast = [fill(disk) for disk in small_disks]
     processes.wait_for(lambda: "client-2: its own disk or folder fails it: No space left on device" in log.read_text())
     # What it replaces may leave just enough room for one of them, never for all.
-    processes.wait_for(lambda: "cannot write global_dictionary.npz: No space left on device" in log.read_text())
+    processes.wait_for(lambda: "global_dictionary.npz: No space left on device" in log.read_text())
     for path in ballast:
         path.unlink()
     both_answer_again()
-    remount(own, "ro")
+    state = own / "folder" / "state"  # a whole disk is not remounted while a lock is open on it
+    subprocess.run(["mount", "--bind", state, state], check=True)
+    remount(state, "bind,ro")
     processes.wait_for(lambda: "Read-only file system" in log.read_text())
-    remount(own, "rw")
+    subprocess.run(["umount", "-l", state], check=True)
     both_answer_again()
     server.send_signal(signal.SIGTERM)
     assert processes.wait("server", 60) == 130
@@ -189,6 +191,20 @@ def test_full_and_read_only_disks_on_either_side_cost_rounds_not_results(process
     assert rounds == list(range(1, len(rounds) + 1))
     assert processes.summary()["rounds"] == rounds[-1]
     assert "Traceback" not in processes.log("server") + processes.log("client-2")
+
+
+def test_a_simulation_on_a_full_disk_shows_what_it_found_and_names_the_file(processes, small_disks):
+    folder = small_disks[0] / "run"
+    process = processes.start("run", "simulate", *RUN[:2], "-c", "rounds=150", *RUN[4:], "--output", folder)
+    processes.wait_for(lambda: (folder / "rounds.jsonl").exists())
+    fill(small_disks[0])
+    assert process.wait(60) == 1
+    told = processes.log("run")
+    assert re.search("client-2 .* 200 .* 6 ", told)
+    assert "150 rounds" in told
+    assert f"perdl: cannot write {folder}/summary.json: No space left on device" in told
+    assert told.count("No space left on device") <= 5, told
+    assert "Traceback" not in told
 
 
 def test_folders_that_cannot_be_written_are_named_before_anything_starts(processes, small_disks):
@@ -199,7 +215,7 @@ def test_folders_that_cannot_be_written_are_named_before_anything_starts(process
     processes.client("client-1", "--folder", small_disk / "own")
     assert processes.wait("server", 60) == 1
     assert f"{small_disk}/run" in processes.log("server")
-    assert processes.wait("client-1", 60) == 3
+    assert processes.wait("client-1", 60) == 1
     assert "Read-only file system; choose another --folder" in processes.log("client-1")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -303,3 +304,18 @@ def test_the_summary_tells_the_rounds_that_start_was_asked_for(tmp_path):
         PerMA(settings, RunFolder(tmp_path)).start(grid, num_rounds=3)
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary["settings"]["rounds"] == summary["rounds"] == 3
+
+
+@pytest.fixture
+def hasty_threads():
+    """Threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def test_hundreds_of_clients_disturb_nobody(tmp_path, hasty_threads):
+    quick = ["warmup_steps=1", "n_restarts=1", "local_restarts=0", "data.n_samples=20", "min_samples=1", "rounds=1"]
+    summary, _ = federate(tmp_path, "n_clients=300", *quick, workers=8)
+    assert len(summary["clients"]) == 300

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import logging
+import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -13,9 +15,10 @@ from flwr.supercore.task_identity import TaskIdentity
 from common.protocol import FINISH, INITIALISE, UPDATE, pack, unpack
 from common.settings import load_settings
 from perdl_client.app import app
-from perdl_client.data import Identity
+from perdl_client.data import Identity, load_data
+from perdl_client.memory import memory_of
 
-RUNS = itertools.count(1)  # a warm process keeps a run's samples
+RUNS = itertools.count(1)
 
 
 class Client:
@@ -239,7 +242,7 @@ def test_settings_that_are_none_are_refused_in_words(tmp_path, monkeypatch, text
 def test_other_data_than_before_are_told_so(client, monkeypatch):
     first_update(client)
     np.save(client.folder / "data.npy", sparse_data(d=5).T)
-    monkeypatch.setattr("perdl_client.app._samples", {})  # a new process
+    memory_of(client.context).clear()  # a new process
     words = "ada has samples of 5 features, and began this run with 6"
     assert refused(client.ask(UPDATE, {"global_dictionary": np.eye(6)[:, :3]}, round=2), words)
     assert refused(client.ask(FINISH, {"global_dictionary": np.eye(6)[:, :3]}), words)
@@ -254,7 +257,7 @@ def test_columns_of_other_names_than_before_are_told_so(tmp_path, monkeypatch, r
     assert one.start().has_content()
     assert first_update(one).has_content()
     np.savetxt(table, Y.T, delimiter=",", header=restarted_with, comments="#" if restarted_with else "")
-    monkeypatch.setattr("perdl_client.app._samples", {})  # a new process
+    memory_of(one.context).clear()  # a new process
     one.context.state = RecordDict()
     answer = one.ask(UPDATE, {"global_dictionary": np.eye(6)[:, :3]}, round=2)
     if "f,e" in restarted_with:
@@ -263,9 +266,39 @@ def test_columns_of_other_names_than_before_are_told_so(tmp_path, monkeypatch, r
         assert answer.has_content()
 
 
-def test_a_process_keeps_the_samples_of_one_run(client):
-    from perdl_client.app import _samples
+def read_files(monkeypatch):
+    """Count what is read."""
+    read = []
+    monkeypatch.setattr("perdl_client.app.load_data", lambda *args: read.append(args) or load_data(*args))
+    return read
 
+
+def test_a_node_reads_its_samples_once_and_keeps_those_of_one_run(client, monkeypatch):
+    read = read_files(monkeypatch)
+    first_update(client)
+    assert not read
+    former = client.run
     client.run = f"run {next(RUNS)}"  # the server began anew
     client.start()
-    assert [run for run, name in _samples if name == "ada"] == [client.run]
+    first_update(client)
+    assert len(read) == 1
+    assert memory_of(client.context).recall(former) is None
+    client.ask(FINISH, {"global_dictionary": np.eye(6)[:, :3]})
+    assert memory_of(client.context).recall(client.run) is None
+
+
+def test_a_context_that_goes_between_processes_carries_no_samples_and_finds_them_again(client, monkeypatch):
+    """As Ray's do."""
+    read = read_files(monkeypatch)
+    kept = pickle.dumps(client.context)
+    assert len(kept) < memory_of(client.context).recall(client.run).Y.nbytes
+    client.context = pickle.loads(kept)
+    first_update(client)
+    assert not read
+    with ThreadPoolExecutor() as other:  # another process
+        client.context = other.submit(pickle.loads, kept).result()
+    assert memory_of(client.context).recall(client.run) is None
+    first_update(client)
+    assert len(read) == 1
+    client.ask(FINISH, {"global_dictionary": np.eye(6)[:, :3]})
+    assert memory_of(pickle.loads(kept)).recall(client.run) is None

@@ -267,7 +267,7 @@ MISTAKES = [
     Mistake(
         "A folder that cannot be written",
         lambda: client("--folder", "/proc/nowhere"),
-        3,
+        1,
         ("/proc/nowhere", "--folder"),
         "another --folder",
     ),

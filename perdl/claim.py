@@ -1,0 +1,133 @@
+"""A run's folder: its name where nobody named it, whether it is free, and that it belongs to one process at a time."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from common.errors import PerdlError, SettingsError
+from common.locks import locked
+from common.settings import Settings, changed
+
+
+@contextmanager
+def claimed(settings: Settings, name: str, output: Path | None, overwrite: bool) -> Iterator[Settings]:
+    """Return the settings with the folder of the results, which is free for them and held as long as the context lasts.
+
+    Parameters
+    ----------
+    settings : Settings
+    name : str
+        Of the configuration; begins the folder's name where nobody named it.
+    output : Path, optional
+    overwrite : bool
+        Whether a former run in the folder may go.
+
+    Raises
+    ------
+    SettingsError
+        If the folder holds a run, or another run is writing to it.
+    PerdlError
+        If it cannot be written.
+    """
+    unnamed = output is None and "output" not in settings.model_fields_set
+    first = Path("runs") if unnamed else Path(output or settings.output)
+    made = [folder for folder in (first, *first.parents) if not folder.exists()]
+    if unnamed:
+        output = _new_folder(name)
+        made = [output, *made]
+    if output is not None:
+        settings = changed(settings, output=str(output))
+    folder = Path(settings.output)
+    try:
+        with held(folder):
+            _make_room(folder, overwrite)
+            yield settings
+    finally:
+        _remove_unused(made)
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Hold the folder of a run's results.
+
+    Parameters
+    ----------
+    folder : Path
+        Made if it is not there.
+
+    Raises
+    ------
+    SettingsError
+        If another run is writing to it.
+    PerdlError
+        If it cannot be written.
+    """
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(folder, "run"))
+        except OSError as error:
+            raise PerdlError(f"cannot write results to {folder}: {error.strerror}; choose another --output") from None
+        yield
+
+
+def _new_folder(name: str) -> Path:
+    """Make a folder of a name that nothing else has, and return it."""
+    now = time.strftime("%Y%m%d-%H%M%S")
+    for i in itertools.count(1):
+        folder = Path("runs") / (f"{name}-{now}" if i == 1 else f"{name}-{now}-{i}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError:
+            pass  # whoever writes to it says so
+        return folder
+    raise AssertionError("numbers do not end")
+
+
+def _make_room(folder: Path, overwrite: bool) -> None:
+    """Take away what a former run left, if it may go."""
+    from perdl_server.checkpoint import BEFORE, NEWEST
+
+    left = [one for one in ("results.json", "summary.json", NEWEST, BEFORE) if (folder / one).exists()]
+    if not left:
+        return
+    if not overwrite and _has_rounds(folder):
+        held = "the results of a run:"
+        if left[0] in (NEWEST, BEFORE):
+            held = f"a run that was cut off: perdl server --resume {folder},"
+        raise SettingsError(f"{folder} holds {held} choose another --output, or add --overwrite")
+    for name in ("clients", "figures", "tensorboard"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    for name in ("results.json", "tables.md", NEWEST, BEFORE):
+        (folder / name).unlink(missing_ok=True)
+
+
+def _has_rounds(folder: Path) -> bool:
+    """Whether the run that a folder holds came further than its start: else there is nothing to keep."""
+    from perdl_server.checkpoint import load_checkpoint
+
+    if (folder / "results.json").exists():
+        return True
+    try:
+        if (folder / "summary.json").exists():
+            summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+            return bool(summary["rounds"] > 0 or summary["stop_reason"] in ("rounds", "tolerance"))
+        return load_checkpoint(folder).round > 0
+    except (OSError, ValueError, KeyError, TypeError, PerdlError):
+        return True  # nobody knows what it is
+
+
+def _remove_unused(made: list[Path]) -> None:
+    """Remove the folders that were made for a run that wrote nothing; ``made`` begins with the innermost."""
+    with suppress(OSError):
+        if made and [path.name for path in made[0].iterdir()] == [".lock"]:
+            (made[0] / ".lock").unlink()
+        for folder in made:
+            folder.rmdir()

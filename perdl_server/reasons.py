@@ -1,0 +1,50 @@
+"""Why clients are left out, told once where many have one fault."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from common.protocol import natural_key
+
+_NAMED, _TOLD = 5, 5
+"""How many clients, and how many faults, are told one by one."""
+
+
+def by_reason(reasons: Mapping[str, str]) -> list[str]:
+    """Return a line for each reason, with the clients that have it.
+
+    Parameters
+    ----------
+    reasons : mapping of str to str
+        By client, in the order in which they are to be told.
+    """
+    names = defaultdict(list)
+    for name, why in reasons.items():
+        names[why].append(name)
+    return [f"{_list(who)}: {why}" for why, who in names.items()]
+
+
+def alike_once(reasons: Iterable[str]) -> list[str]:
+    """Return reasons that name their client themselves; of those that differ in numbers and client only, the first.
+
+    Parameters
+    ----------
+    reasons : iterable of str
+    """
+    kinds = defaultdict(list)
+    for why in sorted(reasons, key=natural_key):
+        first, _, rest = why.partition(" ")
+        kinds[re.sub(r"\d+", "#", why if first.endswith("Error") else rest)].append(why)
+    told = [
+        why[0] if len(why) == 1 else f"{why[0]} ({len(why) - 1} other client{'s' * (len(why) > 2)} likewise)"
+        for why in kinds.values()
+    ]
+    more = [f"and {len(told) - _TOLD} other faults"] if len(told) > _TOLD else []
+    return [*told[:_TOLD], *more]
+
+
+def _list(names: list[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} other{'s' * (more > 1)}" if more > 0 else "")
