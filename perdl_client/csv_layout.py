@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -89,10 +89,15 @@ def records(path: Path) -> Iterator[tuple[int, str]]:
         raise file_error(path, "is not UTF-8 text; export it as CSV in UTF-8") from None
 
 
-def rows(path: Path, layout: Layout) -> Iterator[tuple[int, str]]:
-    """Lines of numbers: those below the names, without repetitions of the names."""
-    below = islice(records(path), layout.skipped, None)
-    return ((number, line) for number, line in below if line != layout.header)
+def rows(
+    path: Path, layout: Layout, on_repetition: Callable[[int], object] = lambda number: None
+) -> Iterator[tuple[int, str]]:
+    """Lines of numbers: those below the names, without repetitions of the names, of which is told."""
+    for number, line in islice(records(path), layout.skipped, None):
+        if line != layout.header:
+            yield number, line
+        else:
+            on_repetition(number)
 
 
 def cells_of(line: str, delimiter: str) -> list[str]:

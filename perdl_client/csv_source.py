@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from perdl_client.columns import kept_columns
 from perdl_client.csv_faults import explain, refuse_cut_numbers, refuse_index
-from perdl_client.csv_layout import Layout, cells_of, layout_of, records, rows
+from perdl_client.csv_layout import Layout, cells_of, layout_of, rows
 from perdl_client.file_checks import file_error, reading
 
 Table = tuple[NDArray[np.float64], tuple[str, ...], tuple[str, ...]]
@@ -42,7 +42,9 @@ def read_csv(path: Path, drop: str | None = None, turned: bool = False) -> Table
             refuse_cut_numbers(path, layout)
         refuse_index(path, layout, keep)
         whole = len(keep) == layout.width
-        lines = (line for _, line in rows(path, layout)) if whole else _checked(path, layout)
+        repeated: list[int] = []
+        found = rows(path, layout, repeated.append)
+        lines = (line for _, line in found) if whole else _checked(found, layout)
         cells = [j + layout.columns.start for j in keep]
         try:
             table = np.loadtxt(
@@ -64,7 +66,7 @@ def read_csv(path: Path, drop: str | None = None, turned: bool = False) -> Table
             raise file_error(path, "holds 0 samples: it has no line of numbers; export it again")
         # A column without a name among others that have one.
         names = tuple(layout.names[j] or f"column {j + 1}" for j in keep) if layout.names else ()
-        return table, names, layout.notes + _repetitions(path, layout)
+        return table, names, layout.notes + _said_of(repeated)
 
 
 def place_in_csv(path: Path, row: int, column: int, drop: str | None = None, turned: bool = False) -> str:
@@ -79,10 +81,10 @@ def _kept(path: Path, layout: Layout, drop: str | None) -> list[int]:
     return kept_columns(path, names, len(layout.columns), drop)
 
 
-def _checked(path: Path, layout: Layout) -> Iterator[str]:
+def _checked(found: Iterator[tuple[int, str]], layout: Layout) -> Iterator[str]:
     """Lines of which some cells are not read: all are as long, and what is read of none is empty."""
     delimiter, n_marks = layout.delimiter, layout.width - 1
-    for _, line in rows(path, layout):
+    for _, line in found:
         simple = '"' not in line and line.count(delimiter) == n_marks
         if not (simple and line.endswith(delimiter * layout.trailing)):
             cells = cells_of(line, delimiter)
@@ -91,11 +93,8 @@ def _checked(path: Path, layout: Layout) -> Iterator[str]:
         yield line
 
 
-def _repetitions(path: Path, layout: Layout) -> tuple[str, ...]:
-    if not layout.header:
+def _said_of(repeated: Sequence[int]) -> tuple[str, ...]:
+    if not repeated:
         return ()
-    found = [number for number, line in records(path) if line == layout.header][1:]
-    if not found:
-        return ()
-    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-    return (f"line {found[0]}{more} repeats the names: left out (were files joined?)",)
+    more = f" and {len(repeated) - 1} more" if len(repeated) > 1 else ""
+    return (f"line {repeated[0]}{more} repeats the names: left out (were files joined?)",)

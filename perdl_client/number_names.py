@@ -52,8 +52,8 @@ def are_names(first: Sequence[str], below: Sequence[Sequence[str]]) -> str:
 def note_of(number: int, line: str) -> str:
     """Say that a line was taken for names."""
     return (
-        f"line {number} ({_begin(line)}) is taken for names, not for a sample: its numbers rise or fall like names, and "
-        "those of no row below do; if it is a sample, put a line of names above it"
+        f"line {number} ({_begin(line)}) is taken for names, not for a sample: its numbers rise or fall like names, "
+        "and those of no row below do; if it is a sample, put a line of names above it"
     )
 
 
