@@ -26,6 +26,10 @@ class DataSettings(Table):
     )
     samples_in: Literal["rows", "columns"] = Field("rows", description="orientation of files")
     variable: str | None = Field(None, description="name of the array in .npz, .mat and HDF5 files")
+    drop: str | None = Field(
+        None,
+        description='names or numbers, from 1, of columns of tables (CSV, Parquet, Feather) to leave out: "id, time"',
+    )
     n_samples: int | None = Field(None, ge=1, description="samples a client; default 200 synthetic, 500 mnist")
     center: bool = Field(False, description="subtract each client's own mean of every feature")
     drop_constant: bool = Field(
@@ -75,6 +79,15 @@ class DataSettings(Table):
         numbers = bool(values) and all(isinstance(one, int | float) and not isinstance(one, bool) for one in values)
         return ", ".join(f"{one:g}" if one == float(f"{one:g}") else repr(one) for one in values) if numbers else value
 
+    @field_validator("drop", mode="before")
+    @classmethod
+    def _columns(cls, value: Any) -> Any:
+        """A column, or a list of them, as the text that stands for it everywhere."""
+        values = value if isinstance(value, list | tuple) else [value]
+        if not all(isinstance(one, int | float | str) and not isinstance(one, bool) for one in values):
+            return value
+        return value if isinstance(value, str) else ", ".join(map(_quoted, map(str, values)))
+
     @model_validator(mode="after")
     def _cut_one_way(self) -> Self:
         if self.source != "video" and self.window is not None and self.patch is not None:
@@ -107,6 +120,11 @@ class DataSettings(Table):
     def video_window(self) -> int:
         """Frames in a row that a client of a fixed camera holds."""
         return self.window or 4
+
+
+def _quoted(name: str) -> str:
+    """Return a name as a cell of CSV."""
+    return '"' + name.replace('"', '""') + '"' if set(name) & set('",') else name
 
 
 class SyntheticSettings(Table):

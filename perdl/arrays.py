@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.errors import DataError
+from perdl_client.columns import column_name, lacking
 
 Floats = NDArray[np.floating]
 
@@ -75,6 +77,8 @@ def rows_of(X: Any, who: str, n_features: int | None = None) -> Floats:
     InputError
         One line: whose data, what is wrong, the cure.
     """
+    named = feature_names(X)
+    names = [] if named is None else named.tolist()
     if hasattr(X, "toarray"):
         raise InputError(f"{who}: sparse matrices are not taken; give X.toarray()")
     if isinstance(X, (str, Path)):
@@ -94,7 +98,7 @@ def rows_of(X: Any, who: str, n_features: int | None = None) -> Floats:
             raise TypeError
         A = np.ascontiguousarray(A, dtype=np.float32 if narrow else np.float64) if A.ndim == 2 else A
     except (TypeError, ValueError):
-        raise InputError(f"{who}: not all values are real numbers; leave out or encode the other columns") from None
+        A = _numbers(A, names, who)
     if A.ndim != 2:
         cure = "X.reshape(len(X), -1) makes each X[i] a sample"
         if A.ndim < 2:
@@ -111,18 +115,59 @@ def rows_of(X: Any, who: str, n_features: int | None = None) -> Floats:
     if bad.any():
         row, column = divmod(int(bad.argmax()), A.shape[1])
         n_bad = int(np.count_nonzero(bad))
+        plural = "s" * (n_bad > 1)
+        what = f"missing value{plural} (NaN)" if np.isnan(A[bad]).all() else f"NaN or infinite number{plural}"
         raise InputError(
-            f"{who}: {n_bad} NaN or infinite of {A.size} numbers, the first in row {row}, column {column}; drop or "
-            "fill them"
+            f"{who}: {n_bad} {what} of {A.size}, the first in row {row + 1}, column {column + 1}"
+            f"{column_name(names, column)}; drop or fill what is missing"
         )
     return np.asarray(A)
 
 
-def feature_names(X: Any) -> NDArray[np.object_] | None:
-    """Return the names of a data frame's columns; None if it is none, or not all are text."""
+def _numbers(A: NDArray[Any], names: Sequence[str], who: str) -> Floats:
+    """Return a table of objects as numbers, NaN for what is missing.
+
+    Raises
+    ------
+    InputError
+        Names the first column that holds something else.
+    """
+    if A.ndim != 2 or A.dtype.kind != "O":
+        raise InputError(f"{who}: not all values are real numbers; leave out or encode the other columns")
+    numbers = np.full(A.shape, np.nan)
+    for j, column in enumerate(A.T):
+        there = np.array([not _is_missing(value) for value in column], bool)
+        try:
+            numbers[there, j] = column[there].astype(np.float64)
+        except (TypeError, ValueError):
+            place = f"column {names[j]!r}" if names else f"column {j + 1}"
+            raise InputError(f"{who}: {place} is not of numbers; leave it out or encode it as numbers") from None
+    return numbers
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether a value is None, or one of pandas' own marks, which cannot be compared."""
+    return value is None or type(value).__name__ in ("NAType", "NaTType")
+
+
+def _columns(X: Any) -> list[str]:
+    """Names of a data frame's columns as text; none if there are none, or not all are text or numbers."""
     columns = getattr(X, "columns", None)
     names = [] if columns is None else list(columns)
-    return np.array(names, dtype=object) if names and all(isinstance(name, str) for name in names) else None
+    named = all(isinstance(name, (str, Real, np.number)) and not isinstance(name, bool) for name in names)
+    return list(map(str, names)) if named else []
+
+
+def _is_plain(X: Any) -> bool:
+    """Whether columns are called 0, 1, 2, ..., as those of a data frame that was given no names."""
+    columns = list(X.columns)
+    return not any(isinstance(name, str) for name in columns) and columns == list(range(len(columns)))
+
+
+def feature_names(X: Any) -> NDArray[np.object_] | None:
+    """Return the names of a data frame's columns as text; None if it is none, or they are 0, 1, 2, ... in order."""
+    names = _columns(X)
+    return np.array(names, dtype=object) if names and not _is_plain(X) else None
 
 
 def check_names(X: Any, who: str, expected: NDArray[np.object_] | None) -> None:
@@ -131,14 +176,25 @@ def check_names(X: Any, who: str, expected: NDArray[np.object_] | None) -> None:
     Raises
     ------
     InputError
-        Names the first column that differs.
+        Names the first column that differs, or those that are missing or too many.
     """
     found = feature_names(X)
-    if found is None or expected is None or np.array_equal(found, expected):
+    if found is None:
         return
-    if len(found) != len(expected):
-        raise InputError(f"{who}: {len(found)} columns, but {len(expected)} are expected: {list(expected)[:5]}")
+    if expected is None:  # of an array, or of a data frame whose columns are 0, 1, 2, ...
+        plain = [str(i) for i in range(len(found))]
+        if any(isinstance(name, str) for name in X.columns) or sorted(found) != sorted(plain):
+            return
+        expected = np.array(plain, dtype=object)
+    if np.array_equal(found, expected):
+        return
+    lacks = lacking(found.tolist(), expected.tolist())
+    if lacks or len(found) != len(expected):
+        how = f": it {lacks}" if lacks else ""
+        raise InputError(
+            f"{who}: {len(found)} columns, but {len(expected)} are expected{how}; give all the same columns"
+        )
     i = next(i for i, (a, b) in enumerate(zip(found, expected, strict=True)) if a != b)
     raise InputError(
-        f"{who}: column {i} is {found[i]!r}, but {expected[i]!r} is expected: the same columns in the same order"
+        f"{who}: column {i + 1} is {found[i]!r}, but {expected[i]!r} is expected: the same columns in the same order"
     )

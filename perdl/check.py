@@ -123,14 +123,15 @@ def check(
         looks.append(look)
         on_file(f"{look.name}: {file}")
         try:
+            data = settings.data
             samples = load_samples(
-                file, samples_in=settings.data.samples_in, variable=settings.data.variable, allow_nan=True
+                file, samples_in=data.samples_in, variable=data.variable, drop=data.drop, allow_nan=True
             )
         except DataError as error:
             problems.append(f"{look.name}: {error}")
             continue
         directions, said, wrong = measure(look, samples, settings)
-        for note in said:
+        for note in (*samples.notes, *said):
             own_notes.setdefault(note, []).append(look.name)
         if not look.missing:
             deviations.append(samples.data.std(axis=1, dtype=np.float64))

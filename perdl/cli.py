@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import click
 import typer
 
 from perdl import __version__
@@ -16,6 +17,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    suggest_commands=not hasattr(click.exceptions, "NoSuchCommand"),  # from 8.4 on click does so itself
 )
 for function in (
     run.simulate,

@@ -73,7 +73,7 @@ def measure(look: Look, samples: Samples, settings: Settings) -> tuple[Spectrum,
     look.shape, look.dtype = list(samples.shape), Y.dtype.name
     finite = np.isfinite(Y)
     look.missing = int(finite.size - np.count_nonzero(finite))
-    wrong = [f"has {look.missing} NaN or infinite numbers of {Y.size}; drop or fill them"] if look.missing else []
+    wrong = [_missing(samples, finite)] if look.missing else []
     largest = float(np.abs(Y).max(initial=0.0, where=finite))
     if largest > np.finfo(Y.dtype).max ** 0.25:
         return nothing, [], [*wrong, f"has values up to {largest:.3g}, too large to compute with: rescale them"]
@@ -118,6 +118,14 @@ def _cut(Y: Floats, shape: tuple[int, ...], settings: Settings, look: Look) -> t
     Y = cut.apply(Y.T).T
     look.features, look.samples, look.shape = *Y.shape, list(cut.piece)
     return Y, cut.channels
+
+
+def _missing(samples: Samples, finite: NDArray[np.bool_]) -> str:
+    i, j = divmod(int(finite.T.argmin()), len(finite))
+    return (
+        f"has {np.count_nonzero(~finite)} NaN or infinite numbers of {finite.size}, the first at sample {i + 1}, "
+        f"{_feature(samples, j)}; drop or fill them"
+    )
 
 
 def _feature(samples: Samples, j: int) -> str:

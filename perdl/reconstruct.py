@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.errors import DataError, SettingsError
+from perdl_client.columns import lacking
 from perdl_client.model import ClientModel
 from perdl_client.samples import Samples, plainly
 
@@ -96,6 +97,11 @@ def check_features(model: ClientModel, samples: Samples) -> None:
     same = len(samples.data) == math.prod(cut.shape)
     if cut.kind == "patch":  # images may be of any size
         same = len(samples.shape) == len(cut.shape) and samples.shape[2:] == cut.shape[2:]
+    if not same and samples.names and model.names and (lacks := lacking(samples.names, model.names)):
+        raise DataError(
+            f"the samples have {len(samples.names)} columns, those of the model {len(model.names)}: the file {lacks}; "
+            "give it the same columns (--drop leaves columns out)"
+        )
     if not same:
         turns = cut.kind != "patch" and samples.data.shape[1] == math.prod(cut.shape)
         turned = "; the transpose would fit: --samples-in" if turns else ""

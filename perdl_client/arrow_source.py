@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perdl_client.columns import kept_columns, to_drop
 from perdl_client.file_checks import file_error, reading, require_package
 
 
-def read_arrow(path: Path) -> tuple[NDArray[np.floating], tuple[str, ...]]:
-    """Return the numbers, a row each, and the columns' names.
+def read_arrow(path: Path, drop: str | None = None) -> tuple[NDArray[np.floating], tuple[str, ...]]:
+    """Return the numbers, a row each, and the columns' names; without the columns that ``drop`` lists.
 
     float32 if all columns are, else float64. A missing value is NaN. The index that pandas stores beside the
     columns is no feature and is left out.
@@ -26,9 +27,13 @@ def read_arrow(path: Path) -> tuple[NDArray[np.floating], tuple[str, ...]]:
             raise file_error(
                 path, f"holds 0 {empty}: {table.num_rows} rows of {table.num_columns} columns; export the data again"
             )
-        for field in table.schema:
-            if wrong := _what_is_wrong(field.type):
+        names = tuple(map(str, table.column_names))
+        kept = kept_columns(path, names, len(names), drop)
+        for j in kept:
+            field = table.schema.field(j)
+            if wrong := _what_is_wrong(field.type, to_drop(names, j)):
                 raise file_error(path, f"column {field.name!r} {wrong}")
+        table = table.select(kept)
         return _numbers(table), tuple(map(str, table.column_names))
 
 
@@ -55,20 +60,20 @@ def _without_index(table: Any) -> Any:
     return table.drop_columns([name for name in table.column_names if name in index])
 
 
-def _what_is_wrong(kind: Any) -> str:
+def _what_is_wrong(kind: Any, out: str) -> str:
     from pyarrow import types
 
     if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
         return ""
     if types.is_null(kind):
-        return "is empty in every row; drop it"
+        return f"is empty in every row; {out}"
     if types.is_dictionary(kind):
-        return f"is categorical ({kind.value_type}); drop it or encode its categories as numbers"
+        return f"is categorical ({kind.value_type}); {out}, or encode its categories as numbers"
     if types.is_nested(kind):
-        return f"is nested ({kind}); give each of its numbers a column of its own, or drop it"
+        return f"is nested ({kind}); give each of its numbers a column of its own, or {out}"
     if types.is_temporal(kind):
-        return f"holds times ({kind}); drop it or save it as a number, such as the seconds since the first row"
-    return f"is of type {kind}, not numbers; drop it or encode it as numbers"
+        return f"holds times ({kind}); {out}, or save it as a number, such as the seconds since the first row"
+    return f"is of type {kind}, not numbers; {out}, or encode it as numbers"
 
 
 def _numbers(table: Any) -> NDArray[np.floating]:

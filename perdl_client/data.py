@@ -180,6 +180,7 @@ def _load(identity: Identity, settings: Settings) -> Samples:
             str(own["data"]),
             samples_in=own.get("samples-in", "rows"),
             variable=own.get("variable") or None,
+            drop=own.get("drop") or None,
         )
     known = truth(identity, settings)
     if known is not None:
@@ -205,7 +206,10 @@ def _load(identity: Identity, settings: Settings) -> Samples:
     if data.source == "video":
         return _plain(frame_samples(settings, identity.partition))
     return load_samples(
-        _one_file_each(settings)[identity.partition], samples_in=data.samples_in, variable=data.variable
+        _one_file_each(settings)[identity.partition],
+        samples_in=data.samples_in,
+        variable=data.variable,
+        drop=data.drop,
     )
 
 
@@ -288,14 +292,18 @@ def check_data(settings: Settings) -> list[str]:
     if settings.data.source != "files":
         return []
     features, samples_in, seen = Features(), settings.data.samples_in, {}
+    notes: dict[str, list[str]] = {}  # who, by what is said
     for i, path in enumerate(_one_file_each(settings)):
-        samples = load_samples(path, samples_in=samples_in, variable=settings.data.variable)
+        samples = load_samples(path, samples_in=samples_in, variable=settings.data.variable, drop=settings.data.drop)
+        for note in samples.notes:
+            notes.setdefault(note, []).append(f"client-{i + 1}")
         if wrong := features.compare(samples, str(path), samples_in):
             raise file_error(path, wrong)
         check_features(settings, f"client-{i + 1}", math.prod(cut_of(settings.data, samples.shape).piece))
         if len(samples.shape) == 1 and settings.data.window is None:
             seen[f"client-{i + 1}"] = facts(samples.data)
-    return doubts(seen, f'set data.samples_in = "{"columns" if samples_in == "rows" else "rows"}"')
+    told = [f"{names[0]}{' (and others)' * (len(names) > 1)}: {note}" for note, names in notes.items()]
+    return told + doubts(seen, f'set data.samples_in = "{"columns" if samples_in == "rows" else "rows"}"')
 
 
 def check_features(settings: Settings, name: str, n_features: int) -> None:

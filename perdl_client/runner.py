@@ -29,6 +29,7 @@ def node_config(
     min_samples: int = 2,
     overrides: Sequence[str] = (),
     on_doubt: Callable[[str], object] = lambda text: None,
+    drop: str | None = None,
 ) -> dict[str, Scalar]:
     """Return what a node is told at its start, after a look at the data.
 
@@ -49,6 +50,8 @@ def node_config(
         ``key=value`` of learning settings that are this client's own.
     on_doubt : callable (str) -> object
         Told of what is doubtful about the data.
+    drop : str, optional
+        Names or numbers of columns of tables to leave out, with commas between.
 
     Raises
     ------
@@ -76,11 +79,14 @@ def node_config(
     told["folder"] = str(place)
     if data is not None:
         from perdl_client.doubts import doubts, facts
-        from perdl_client.sources import load_samples
+        from perdl_client.sources import Orientation, load_samples
 
         if samples_in not in ("rows", "columns"):
             raise SettingsError(f"--samples-in {samples_in}: must be rows or columns")
-        samples = load_samples(data, samples_in="columns" if samples_in == "columns" else "rows", variable=variable)
+        way: Orientation = "columns" if samples_in == "columns" else "rows"
+        samples = load_samples(data, samples_in=way, variable=variable, drop=drop)
+        for note in samples.notes:
+            on_doubt(note)
         if len(samples.shape) == 1:
             turn = f"add --samples-in {'columns' if samples_in == 'rows' else 'rows'}"
             for doubt in doubts({name: facts(samples.data)}, turn):
@@ -88,6 +94,8 @@ def node_config(
         told |= {"data": str(data.resolve()), "samples-in": samples_in}
         if variable:
             told["variable"] = variable
+        if drop:
+            told["drop"] = drop
     elif match := re.fullmatch(r"client-(\d{1,6})", name):
         # client-3 of a synthetic federation is its third: weak clients are counted by number.
         told["partition-id"] = max(int(match[1]) - 1, 0)

@@ -23,12 +23,15 @@ class Samples:
         Of the features; empty if they have none.
     rate : int
         Samples a second; 0 if it is not known.
+    notes : tuple of str
+        What of the file was left out, and what may have been misunderstood.
     """
 
     data: NDArray[np.floating]
     shape: tuple[int, ...]
     names: tuple[str, ...] = ()
     rate: int = 0
+    notes: tuple[str, ...] = ()
 
 
 def plainly(names: tuple[str, ...]) -> list[str]:

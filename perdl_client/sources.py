@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from common.errors import SettingsError
 from perdl_client.arrow_source import read_arrow
-from perdl_client.csv_source import line_of_row, read_csv
+from perdl_client.columns import column_name, lacking
+from perdl_client.csv_source import place_in_csv, read_csv
 from perdl_client.file_checks import OTHER_FORMATS, file_error, is_data, reading, require_no_other_kind
 from perdl_client.hdf5_source import read_hdf5
 from perdl_client.idx_source import read_idx_samples
@@ -48,6 +49,7 @@ _FORMATS = {
     **dict.fromkeys(VIDEO_SUFFIXES, "video"),
 }
 _WITH_VARIABLES = ("npz", "mat", "hdf5")
+_WITH_COLUMNS = ("csv", "parquet", "arrow")
 _ONE_WAY = ("idx", "images", "video", "wav")
 """Formats whose first axis is that of the samples, whatever anyone says."""
 
@@ -59,6 +61,7 @@ def load_samples(
     *,
     samples_in: Orientation = "rows",
     variable: str | None = None,
+    drop: str | None = None,
     n_features: int | None = None,
     allow_nan: bool = False,
 ) -> Samples:
@@ -76,6 +79,8 @@ def load_samples(
         this says.
     variable : str, optional
         Name of the array in a ``.npz``, ``.mat`` or HDF5 file (``group/x``); needed where it holds several that fit.
+    drop : str, optional
+        Names or numbers (from 1) of columns of a CSV, Parquet or Arrow file to leave out, with commas between.
     n_features : int, optional
         Number of features that all clients share; a file with another number is refused.
     allow_nan : bool
@@ -99,13 +104,14 @@ def load_samples(
     path = Path(path)
     features, parts = Features(), []
     for file in _parts(path):
-        part = _load_part(file, samples_in, variable, allow_nan)
+        part = _load_part(file, samples_in, variable, drop, allow_nan)
         if wrong := features.compare(part, file.name, samples_in):
             raise file_error(file, wrong)
         parts.append(part)
     data = parts[0].data if len(parts) == 1 else np.concatenate([part.data for part in parts], axis=1)
     # The same numbers in another layout would give other last bits.
-    samples = Samples(np.ascontiguousarray(data.T).T, parts[0].shape, features.names, parts[0].rate)
+    notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
+    samples = Samples(np.ascontiguousarray(data.T).T, parts[0].shape, features.names, parts[0].rate, notes)
     if n_features is not None and len(data) != n_features:
         wrong = f"has {len(data)} features per sample, but {n_features} are expected"
         cure = "; give every client a file with the same features, or correct n_features"
@@ -130,6 +136,8 @@ class Features:
         self._first = self._first or file
         d, expected = math.prod(samples.shape), math.prod(self.shape)
         if d != expected:
+            if samples.names and self.names and (lacks := lacking(samples.names, self.names)):
+                return f"has {d} columns, {self._first_named!r} has {expected}: it {lacks}; give all the same columns"
             cure = "; give all files the same features in the same order"
             if other := _turned(samples, expected, samples_in):
                 cure = f"; the transpose would fit: turn that file, or give its client alone --samples-in {other}"
@@ -186,24 +194,30 @@ def _parts(path: Path) -> list[Path]:
     return entries
 
 
-def _load_part(path: Path, samples_in: Orientation, variable: str | None, allow_nan: bool) -> Samples:
+def _load_part(path: Path, samples_in: Orientation, variable: str | None, drop: str | None, allow_nan: bool) -> Samples:
     file_format = _format_of(path)
     if variable is not None and file_format not in _WITH_VARIABLES:
         raise file_error(path, f"variable = {variable!r} is for .npz, .mat and HDF5 files; leave it out here")
+    if drop is not None and file_format not in _WITH_COLUMNS:
+        raise file_error(path, f"drop = {drop!r} is for columns of CSV, Parquet and Feather files; leave it out here")
     rate = 0
     names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    sideways = samples_in == "columns"
     if file_format == "wav":
         array, rate = read_wav(path)
+    elif file_format == "csv":
+        array, names, notes = read_csv(path, drop, sideways)
     else:
-        array, names = _read(path, file_format, variable)
+        array, names = _read(path, file_format, variable, drop)
     narrow = array.dtype.kind == "f" and array.dtype.itemsize == 4
     with reading(path, "a table of numbers"), np.errstate(over="ignore"):  # too large is infinite: refused later
         array = np.asarray(array, dtype=np.float32 if narrow else np.float64)
-    turned = array.ndim == 2 and file_format not in _ONE_WAY and samples_in == "columns"
+    turned = array.ndim == 2 and file_format not in _ONE_WAY and sideways
     data = array if turned else array.reshape(len(array), -1).T
     if not allow_nan:
-        _require_finite(path, file_format, data, turned)
-    return Samples(data, (len(data),) if array.ndim == 2 else array.shape[1:], () if turned else names, rate)
+        _require_finite(path, file_format, data, names, turned, drop)
+    return Samples(data, (len(data),) if array.ndim == 2 else array.shape[1:], () if turned else names, rate, notes)
 
 
 def _format_by_name(path: Path) -> str | None:
@@ -245,13 +259,11 @@ def _not_found(path: Path) -> str:
     return "does not exist; " + (f"did you mean {' or '.join(map(repr, near))}?" if near else "correct the path")
 
 
-def _read(path: Path, file_format: str, variable: str | None) -> tuple[NDArray[Any], tuple[str, ...]]:
+def _read(path: Path, file_format: str, variable: str | None, drop: str | None) -> tuple[NDArray[Any], tuple[str, ...]]:
     """Read the array as the file has it, samples along the first axis, and the names of its columns."""
     match file_format:
-        case "csv":
-            return read_csv(path)
         case "parquet" | "arrow":
-            return read_arrow(path)
+            return read_arrow(path, drop)
         case "npy":
             return read_npy(path), ()
         case "npz":
@@ -268,16 +280,23 @@ def _read(path: Path, file_format: str, variable: str | None) -> tuple[NDArray[A
             return read_images(path), ()
 
 
-def _require_finite(path: Path, file_format: str, samples: NDArray[np.floating], turned: bool) -> None:
+def _require_finite(
+    path: Path,
+    file_format: str,
+    samples: NDArray[np.floating],
+    names: tuple[str, ...],
+    turned: bool,
+    drop: str | None,
+) -> None:
     bad = ~np.isfinite(samples.T)
     n_bad = int(np.count_nonzero(bad))
     if n_bad == 0:
         return
     sample, feature = divmod(int(bad.argmax()), bad.shape[1])
-    place = f"sample {sample + 1}, feature {feature + 1}"
+    row, column = (feature, sample) if turned else (sample, feature)
+    place = f"sample {sample + 1}, feature {feature + 1}" + ("" if turned else column_name(names, column))
     if file_format == "csv":
-        row, column = (feature, sample) if turned else (sample, feature)
-        place += f" (line {line_of_row(path, row)}, column {column + 1})"
+        place += f", in {place_in_csv(path, row, column, drop, turned)}"
     raise file_error(
         path, f"has {n_bad} NaN or infinite of {bad.size} numbers, the first at {place}; drop or fill them"
     )

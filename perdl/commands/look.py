@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from perdl.look import Look
 
 _HERE = "127.0.0.1:8000"
-_READ = ("path", "samples_in", "variable")
+_READ = ("path", "samples_in", "variable", "drop")
 _DONE = ("window", "patch", "stride", "divide_by", "scale", "drop_constant", "whiten")
 
 
@@ -33,6 +33,7 @@ def check(
     ] = None,
     samples_in: Annotated[str | None, typer.Option(help="rows or columns")] = None,
     variable: Annotated[str | None, typer.Option(help="name of the array in .npz, .mat and HDF5 files")] = None,
+    drop: Annotated[str | None, typer.Option(help="columns of tables to leave out, names or numbers: id,time")] = None,
     override: Annotated[
         list[str], typer.Option("-c", "--set", help="key=value of the table data, all but center")
     ] = [],  # noqa: B006
@@ -48,6 +49,7 @@ def check(
 
     told = [*override, *([f"data.samples_in={samples_in}"] if samples_in else [])]
     told += [f"data.variable={json.dumps(variable)}"] if variable else []
+    told += [f"data.drop={json.dumps(drop)}"] if drop else []
     for key in (one.partition("=")[0].strip() for one in told):
         if key.removeprefix("data.") not in (*_READ, *_DONE) or "." not in key:
             raise SettingsError(f"{key}: perdl check takes data.{', data.'.join((*_READ, *_DONE))} only")
@@ -92,7 +94,7 @@ def _print_report(report: Report) -> None:
         )
         options = "".join(
             f" --{key.replace('_', '-')} {shlex.quote(str(report.suggested[f'data.{key}']))}"
-            for key in ("samples_in", "variable")
+            for key in ("samples_in", "variable", "drop")
             if f"data.{key}" in report.suggested
         )
         for look in report.clients:

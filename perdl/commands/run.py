@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 import signal
 import threading
 from collections.abc import Iterator
@@ -110,9 +111,10 @@ def server(
         if resume is not None:
             done = load_checkpoint(resume).round
             view.line(f"going on after round {done}")
-        for key, option in (("samples_in", "--samples-in"), ("variable", "--variable")):
+        for key, option in (("samples_in", "--samples-in"), ("variable", "--variable"), ("drop", "--drop")):
             if (value := getattr(settings.data, key)) not in (None, "rows"):
-                view.line(f"note: data.{key} = {value} is for simulations: start each client with {option} {value}")
+                told = f"{option} {shlex.quote(value)}"
+                view.line(f"note: data.{key} = {value} is for simulations: start each client with {told}")
 
         def ready() -> None:
             view.line(f"server on {address}, waiting for {settings.n_clients} clients")
@@ -141,6 +143,7 @@ def client(
     ] = None,
     samples_in: Annotated[str, typer.Option(help="rows or columns")] = "rows",
     variable: Annotated[str | None, typer.Option(help="name of the array in .npz, .mat and HDF5 files")] = None,
+    drop: Annotated[str | None, typer.Option(help="columns of tables to leave out, names or numbers: id,time")] = None,
     folder: Annotated[
         Path | None, typer.Option(help="state and model of this client; default perdl-clients/NAME")
     ] = None,
@@ -176,7 +179,7 @@ def client(
             say(text)
 
     told = node_config(
-        name, data, samples_in, variable, folder, min_samples, override, lambda doubt: on_event(f"note: {doubt}")
+        name, data, samples_in, variable, folder, min_samples, override, lambda doubt: on_event(f"note: {doubt}"), drop
     )
     if stock:
         raise typer.Exit(run_stock(server, told, credentials))

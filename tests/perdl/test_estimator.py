@@ -127,7 +127,7 @@ def test_pandas_frames():
     fitted = PerDL(**FAST, rounds=1).fit(frames)
     assert list(fitted.feature_names_in_) == list("abcdefgh")
     assert fitted.transform(frames["ada"], "ada").shape == (120, 4)
-    with pytest.raises(ValueError, match="column 0 is 'h', but 'a' is expected"):
+    with pytest.raises(ValueError, match="column 1 is 'h', but 'a' is expected"):
         fitted.transform(frames["ada"].iloc[:, ::-1], "ada")
 
 
@@ -139,9 +139,9 @@ def test_names_of_features(tmp_path):
     assert list(fitted.feature_names_in_) == columns
     fitted.save(tmp_path / "m.npz")
     assert list(PerDL.load(tmp_path / "m.npz").feature_names_in_) == columns
-    with pytest.raises(ValueError, match="column 0 is 'f7', but 'f0' is expected"):
+    with pytest.raises(ValueError, match="column 1 is 'f7', but 'f0' is expected"):
         fitted.transform(Frame(DATA["ada"], columns[::-1]), "ada")
-    with pytest.raises(ValueError, match=r"bob: column 0 is 'f7', but 'f0'"):
+    with pytest.raises(ValueError, match=r"bob: column 1 is 'f7', but 'f0'"):
         PerDL(**FAST).fit({**frames, "bob": Frame(DATA["bob"], columns[::-1])})
     assert not hasattr(fitted.fit(DATA), "feature_names_in_")
 
@@ -349,7 +349,7 @@ def test_scikit_learn_knows_it(model):
         ([DATA["ada"], DATA["bob"][:, :7]], "client-2: 7 features, but 8 are expected"),
         ([DATA["ada"][0]], r"client-1: expected a 2-D array, samples in rows, got 1-D"),
         ([np.empty((0, 8))], "client-1: no data"),
-        ([np.where(np.arange(8) == 3, np.nan, DATA["ada"])], "120 NaN .* row 0, column 3"),
+        ([np.where(np.arange(8) == 3, np.nan, DATA["ada"])], r"120 missing values \(NaN\) of .* row 1, column 4"),
         ([np.array([["a", "b"]])], "not all values are real numbers"),
         ([np.ones((3, 2)) * 1j], "complex numbers; give X.real"),
         ([[[1.0, 2.0], [1.0]]], "rows are of unequal length"),

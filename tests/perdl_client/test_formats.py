@@ -82,11 +82,14 @@ def test_all_kinds_of_numbers_are_taken(tmp_path):
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        (["x", "y"], "column 'bad' is of type string, not numbers; drop it or encode it as numbers"),
+        (
+            ["x", "y"],
+            "column 'bad' is of type string, not numbers; leave the column out (data.drop=bad; ",
+        ),
         ([datetime.datetime(2020, 1, 1), None], "column 'bad' holds times"),
         ([[1.0, 2.0], [3.0]], "column 'bad' is nested (list<"),
         ([{"x": 1}, {"x": 2}], "column 'bad' is nested (struct<"),
-        ([None, None], "column 'bad' is empty in every row; drop it"),
+        ([None, None], "column 'bad' is empty in every row; leave the column out (data.drop=bad"),
         ([b"x", b"y"], "column 'bad' is of type binary"),
         ([1.0, None], "1 NaN or infinite of 4 numbers, the first at sample 2, feature 2"),
     ],
@@ -99,7 +102,7 @@ def test_categories_and_empty_tables_are_refused(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     column = pyarrow.array(["x", "y"]).dictionary_encode()
     text = message(save_table(tmp_path / "a.parquet", pyarrow.table({"bad": column})))
-    assert "column 'bad' is categorical (string); drop it or encode its categories as numbers" in text
+    assert "column 'bad' is categorical (string); leave the column out (data.drop=bad" in text
     table = pyarrow.table({"a": pyarrow.array([], pyarrow.float64())})
     assert "holds 0 samples: 0 rows of 1 columns" in message(save_table(tmp_path / "b.parquet", table))
     (tmp_path / "c.parquet").write_bytes(b"no Parquet at all")

@@ -158,24 +158,30 @@ def test_deep_and_binary_images_are_not_scaled(tmp_path):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("a,b\n1,2\n3,x\n", "line 3, column 2 is 'x', not a number"),
+        (
+            "a,b\n1,2\n3,x\n",
+            r"line 3, column 2 \('b'\) is 'x', not a number; mend it, leave the column out \(data.drop=b; ",
+        ),
         ("1,2\n\n3,oh my what a very long text\n", "line 3, column 2 is 'oh my what a very lo…', not a number"),
         ("1,abc\n2,3\n", "line 1, column 2 is 'abc', not a number"),
         ("1,2\n3,\n", "line 2, column 2 is empty"),
         (",a,b\n0,1,2\n", "line 1, column 1 is empty; .*index column"),
         (
             ",a,b\n0,1,2\n1,nan,\n2,NA,3\n",
-            r"line 1, column 1 is empty; .*\); cells below that .*: 3, the first in line 3, column 2$",
+            r"line 1, column 1 is empty; .*; cells below that .*: 3, the first in line 3, column 2 \('a'\)$",
         ),
         ("1,2\n3,4,5\n", "line 2 has 3 cells, line 1 has 2; make all lines equal"),
         ("a,b\n1,5,2,5\n3,5,4,5\n", "line 2 has 4 cells, line 1 has 2; .*decimal comma"),
-        ("a;b\n1;2\n1,5;2,5\n", "line 3, column 1 is '1,5', with a decimal comma; export decimal points"),
+        ("a;b\n1;2\n1,5;2,5\n", r"line 3, column 1 \('a'\) is '1,5', with a decimal comma; export decimal points"),
         ('1,"2,5"\n', "line 1, column 2 is '2,5', with a decimal comma"),
         ("1,5\t2\n", "line 1, column 1 is '1,5', with a decimal comma"),
         ("a,b\n", "0 samples: only one line, without numbers"),
         ("\n \n", "0 samples: all its lines are blank"),
-        ("a,b\n1,2\n\n3,nan\ninf,4\n", r"2 NaN or infinite of 6 numbers, .* sample 2, feature 2 \(line 4, column 2\)"),
-        ("1,1e999\n", r"1 NaN or infinite of 2 .* sample 1, feature 2 \(line 1, column 2\)"),
+        (
+            "a,b\n1,2\n\n3,nan\ninf,4\n",
+            r"2 NaN or infinite of 6 numbers, .* sample 2, feature 2 \('b'\), in line 4, column 2;",
+        ),
+        ("1,1e999\n", r"1 NaN or infinite of 2 .* sample 1, feature 2, in line 1, column 2;"),
         ("1,2\x00\n", "line 1, column 2 is .*not a number"),
         ('1,"2\n3,4\n', "line 1 has a quote that is not closed"),
         ("1,1_000\n", "line 1, column 2 is '1_000', not a number"),
@@ -191,8 +197,8 @@ def test_bad_csv_names_line_column_and_cure(tmp_path, text, expected):
 
 def test_csv_position_follows_the_layout(tmp_path):
     path = write_csv(tmp_path / "a.csv", "1,2,3\n4,5,nan\n")
-    assert "sample 2, feature 3 (line 2, column 3)" in message(path)
-    assert "sample 3, feature 2 (line 2, column 3)" in message(path, samples_in="columns")
+    assert "sample 2, feature 3, in line 2, column 3;" in message(path)
+    assert "sample 3, feature 2, in line 2, column 3;" in message(path, samples_in="columns")
 
 
 def test_csv_in_another_encoding_says_so(tmp_path):

@@ -1,0 +1,103 @@
+"""Tell a first line of numbers that are names (0, 1, 2, ..., wavelengths, ppm) from a first sample.
+
+A sample must never be lost, so numbers are taken for names only if two things speak for it; if one does, that is said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+NAMES, DOUBT = "names", "doubt"
+
+_FEWEST_NAMES, _FEWEST_ROWS = 4, 3
+"""Names and rows from which on nothing of this is chance."""
+
+_FAR = 10
+"""How many times the range of all numbers below names lie beyond them."""
+
+
+def are_names(first: Sequence[str], below: Sequence[Sequence[str]]) -> str:
+    """Say whether the first line's numbers are names, may be (a doubt), or are a sample (empty).
+
+    They are names if they rise or fall in equal steps, no row below does, and they are written otherwise than the rows
+    (whole numbers above decimals) or lie far from them; or if they rise or fall, and lie far.
+
+    Parameters
+    ----------
+    first : sequence of str
+        Cells of the first line in the columns of numbers.
+    below : sequence of sequence of str
+        The same of rows below.
+
+    Returns
+    -------
+    {"names", "doubt", ""}
+    """
+    if len(first) < 2 or len(below) < _FEWEST_ROWS:
+        return ""
+    x, Y = _numbers(first), np.array([_numbers(cells) for cells in below])
+    if not np.isfinite(x).all() or not _one_way(x) or not np.isfinite(Y).any():
+        return ""
+    equal = _equal_steps(x) and not any(map(_equal_steps, Y))
+    otherwise, far = _written_otherwise(first, below), _far_from(x, Y)
+    if len(first) >= _FEWEST_NAMES and (far or (equal and otherwise)):
+        return NAMES
+    return DOUBT if far or (equal and (otherwise or len(first) > _FEWEST_NAMES)) else ""
+
+
+def note_of(number: int, line: str) -> str:
+    """Say that a line was taken for names."""
+    return (
+        f"line {number} ({_begin(line)}) is taken for names, not for a sample: its numbers rise or fall like names, "
+        "and those of no row below do; if it is a sample, put a line of names above it"
+    )
+
+
+def doubt_of(number: int, line: str) -> str:
+    """Say that a line may have been names."""
+    return (
+        f"line {number} ({_begin(line)}) is taken for a sample, though its numbers rise or fall like names; if they "
+        "are names, write them as words, such as c0, or take the line out"
+    )
+
+
+def _begin(line: str) -> str:
+    return line if len(line) <= 20 else line[:20] + "…"
+
+
+def _numbers(cells: Sequence[str]) -> NDArray[np.float64]:
+    def number(cell: str) -> float:
+        try:
+            return float(cell)
+        except ValueError:
+            return np.nan
+
+    return np.array([number(cell) for cell in cells])
+
+
+def _one_way(x: NDArray[np.float64]) -> bool:
+    steps = np.diff(x)
+    return bool((steps > 0).all() or (steps < 0).all())
+
+
+def _equal_steps(x: NDArray[np.float64]) -> bool:
+    steps = np.diff(x)
+    return _one_way(x) and bool(np.ptp(steps) <= 0.05 * abs(steps[0]))
+
+
+def _written_otherwise(first: Sequence[str], below: Sequence[Sequence[str]]) -> bool:
+    def decimals(cells: Sequence[str]) -> float:
+        return sum(bool(re.search("[.e]", cell.lower())) for cell in cells) / len(cells)
+
+    mine, theirs = decimals(first), [decimals(cells) for cells in below]
+    return (mine == 0 and min(theirs) >= 0.9) or (mine == 1 and max(theirs) == 0)
+
+
+def _far_from(x: NDArray[np.float64], Y: NDArray[np.float64]) -> bool:
+    least, most = np.nanmin(Y), np.nanmax(Y)
+    reach = _FAR * (most - least)
+    return bool(reach > 0 and ((x < least - reach) | (x > most + reach)).all())
