@@ -21,6 +21,7 @@ from perdl.look import OTHER_UNITS, Look, measure
 from perdl.suggest import Spectrum, agreed_constants, suggest
 from perdl_client.data import client_files
 from perdl_client.doubts import doubts, facts
+from perdl_client.file_checks import is_data, is_left_behind
 from perdl_client.image_source import IMAGE_SUFFIXES
 from perdl_client.sources import Features, load_samples
 
@@ -86,7 +87,8 @@ def find_clients(places: Sequence[str], settings: Settings) -> list[Path]:
     if len(places) == 1 and _is_client_folder(Path(places[0])):
         return [Path(places[0])]
     found: list[Path] = []
-    for place in places:
+    meant = [place for place in places if len(places) == 1 or not is_left_behind(Path(place))]  # the shell matched them
+    for place in meant:
         is_client = os.path.isfile(place) or (len(places) > 1 and os.path.isdir(place))
         found += [Path(place)] if is_client else client_files(override_settings(settings, {"data.path": place}))
     return sorted(dict.fromkeys(found), key=lambda path: natural_key(str(path)))
@@ -224,4 +226,4 @@ def _common_path(files: Sequence[Path], settings: Settings, given: str | None) -
 
 
 def _is_client_folder(place: Path) -> bool:
-    return place.is_dir() and any(entry.suffix.lower() in IMAGE_SUFFIXES for entry in place.iterdir())
+    return place.is_dir() and any(entry.suffix.lower() in IMAGE_SUFFIXES for entry in filter(is_data, place.iterdir()))

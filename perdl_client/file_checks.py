@@ -16,9 +16,19 @@ from common.errors import DataError
 NUMERIC_TYPE = re.compile(r"bool|logical|double|single|u?int\d+|float\d+")
 
 
+_LEFT_BEHIND = ("thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r", ".ds_store", "__macosx", "@eadir", "$recycle.bin")
+
+
 def is_data(entry: Path) -> bool:
-    """Whether an entry of a folder is meant: not hidden, not marked with ``_``, not what Windows leaves behind."""
-    return entry.name[0] not in "._" and entry.name.lower() not in ("thumbs.db", "desktop.ini")
+    """Whether an entry of a folder is meant: not hidden, not marked with ``_``, not left behind by another program."""
+    return entry.name[0] not in "._" and not is_left_behind(entry)
+
+
+def is_left_behind(entry: Path) -> bool:
+    """Whether an office program, an editor or a system made this beside the data: a lock, a backup, its own notes."""
+    name = entry.name.lower()
+    marked = name.startswith(("~$", "._", ".~lock.")) or name.endswith("~") or name[:1] == name[-1:] == "#"
+    return marked or name in _LEFT_BEHIND
 
 
 def file_error(path: Path, message: str) -> DataError:

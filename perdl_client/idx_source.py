@@ -52,11 +52,11 @@ def read_idx(path: str | Path) -> NDArray[Any]:
 
 
 def read_idx_samples(path: Path) -> NDArray[Any]:
-    """Return the samples along the first axis, bytes divided by 255."""
+    """Return the samples along the first axis."""
     samples = read_idx(path)
     if samples.ndim == 1:
         raise file_error(
             path, f"is 1-D, of shape {samples.shape}: labels rather than samples; give the file of the images"
         )
     require_samples(path, samples.shape, samples.dtype, max_dims=64)
-    return samples / 255.0 if samples.dtype == np.uint8 else samples
+    return samples

@@ -1,4 +1,4 @@
-"""Read matrices from MATLAB's files up to v7."""
+"""Read matrices from MATLAB's files; those of v7.3 are HDF5."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perdl_client.file_checks import NUMERIC_TYPE, choose_array, file_error, reading, require_samples
+from perdl_client.hdf5_source import read_hdf5
 
 
 def read_mat(path: Path, variable: str | None) -> NDArray[Any]:
@@ -22,9 +23,7 @@ def read_mat(path: Path, variable: str | None) -> NDArray[Any]:
         with path.open("rb") as file:
             start = file.read(520)
         if start.startswith(b"MATLAB 7.3") or b"\x89HDF\r\n\x1a\n" in (start[:8], start[512:]):
-            raise file_error(
-                path, "is a MATLAB v7.3 (HDF5) file; in MATLAB load it and save(..., '-v7'), or export .npy"
-            )
+            return read_hdf5(path, variable, max_dims=2)
         listing = {name: (shape, kind) for name, shape, kind in scipy.io.whosmat(path, appendmat=False)}
         name = choose_array(path, listing, variable, max_dims=2)
         kind = listing[name][1]

@@ -10,7 +10,7 @@ import difflib
 import math
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -200,24 +200,17 @@ def _load_part(path: Path, samples_in: Orientation, variable: str | None, drop: 
         raise file_error(path, f"variable = {variable!r} is for .npz, .mat and HDF5 files; leave it out here")
     if drop is not None and file_format not in _WITH_COLUMNS:
         raise file_error(path, f"drop = {drop!r} is for columns of CSV, Parquet and Feather files; leave it out here")
-    rate = 0
-    names: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
     sideways = samples_in == "columns"
-    if file_format == "wav":
-        array, rate = read_wav(path)
-    elif file_format == "csv":
-        array, names, notes = read_csv(path, drop, sideways)
-    else:
-        array, names = _read(path, file_format, variable, drop)
-    narrow = array.dtype.kind == "f" and array.dtype.itemsize == 4
+    read = _read(path, file_format, variable, drop, sideways)
     with reading(path, "a table of numbers"), np.errstate(over="ignore"):  # too large is infinite: refused later
-        array = np.asarray(array, dtype=np.float32 if narrow else np.float64)
+        array = _floats(read)
+    names = read.names
     turned = array.ndim == 2 and file_format not in _ONE_WAY and sideways
     data = array if turned else array.reshape(len(array), -1).T
     if not allow_nan:
         _require_finite(path, file_format, data, names, turned, drop)
-    return Samples(data, (len(data),) if array.ndim == 2 else array.shape[1:], () if turned else names, rate, notes)
+    shape = (len(data),) if array.ndim == 2 else array.shape[1:]
+    return Samples(data, shape, () if turned else names, read.rate, read.notes)
 
 
 def _format_by_name(path: Path) -> str | None:
@@ -259,25 +252,51 @@ def _not_found(path: Path) -> str:
     return "does not exist; " + (f"did you mean {' or '.join(map(repr, near))}?" if near else "correct the path")
 
 
-def _read(path: Path, file_format: str, variable: str | None, drop: str | None) -> tuple[NDArray[Any], tuple[str, ...]]:
-    """Read the array as the file has it, samples along the first axis, and the names of its columns."""
+class _Read(NamedTuple):
+    """What a file has, samples along the first axis; its numbers are to be divided by ``full``."""
+
+    array: NDArray[Any]
+    names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    rate: int = 0
+    full: float = 1.0
+
+
+def _read(path: Path, file_format: str, variable: str | None, drop: str | None, sideways: bool) -> _Read:
     match file_format:
+        case "csv":
+            return _Read(*read_csv(path, drop, sideways))
         case "parquet" | "arrow":
-            return read_arrow(path, drop)
+            return _Read(*read_arrow(path, drop))
         case "npy":
-            return read_npy(path), ()
+            return _Read(read_npy(path))
         case "npz":
-            return read_npz(path, variable), ()
+            return _Read(read_npz(path, variable))
         case "mat":
-            return read_mat(path, variable), ()
+            return _Read(read_mat(path, variable))
         case "hdf5":
-            return read_hdf5(path, variable), ()
+            return _Read(read_hdf5(path, variable))
         case "idx":
-            return read_idx_samples(path), ()
+            array = read_idx_samples(path)
+            return _Read(array, full=255.0 if array.dtype == np.uint8 else 1.0)
         case "video":
-            return read_video(path) / 255.0, ()
+            return _Read(read_video(path), full=255.0)
+        case "wav":
+            sound, rate, full = read_wav(path)
+            return _Read(sound, rate=rate, full=full)
         case _:
-            return read_images(path), ()
+            images, full = read_images(path)
+            return _Read(images, full=full)
+
+
+def _floats(read: _Read) -> NDArray[np.floating]:
+    """Return the numbers as floats; memory holds no other copy of them."""
+    array = read.array
+    dtype = np.float32 if array.dtype.kind == "f" and array.dtype.itemsize == 4 else np.float64
+    if read.full == 1.0:
+        return np.asarray(array, dtype=dtype)
+    divided: NDArray[np.floating] = np.divide(array, read.full, dtype=dtype)
+    return divided
 
 
 def _require_finite(

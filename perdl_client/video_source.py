@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from common.errors import DataError
 from common.protocol import natural_key
 from perdl_client.file_checks import file_error, reading
-from perdl_client.image_source import IMAGE_SUFFIXES
+from perdl_client.image_source import IMAGE_SUFFIXES, upright_image
+from perdl_client.video_length import require_whole_video
 
 Bytes = NDArray[np.uint8]
 VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".mpg", ".mpeg", ".m4v")
@@ -60,6 +61,8 @@ def read_frames(path: str | Path, every: int = 1, n_frames: int | None = None) -
 
 def read_video(path: Path, every: int = 1, n_frames: int | None = None) -> Bytes:
     """Read the frames of a video file, (n, h, w, c); it needs the extra ``video``."""
+    _require_imageio(path)
+    require_whole_video(path)
     frames = _stack(islice(_video(path), 0, None if n_frames is None else n_frames * every, every))
     if frames is None:
         raise file_error(path, "holds no frame; copy or export it again")
@@ -140,32 +143,32 @@ def _stack(frames: Iterator[tuple[Path, Bytes]], n: int | None = None) -> Bytes 
 
 
 def _image(file: Path) -> Bytes:
-    from PIL import Image
-
-    with reading(file, "an image"), Image.open(file) as image:
+    with upright_image(file) as image:
         if image.mode.startswith(("I", "F")):
             raise file_error(file, f"has mode {image.mode}, not 8 bits a channel; save it as 8-bit grey or RGB")
         return np.atleast_3d(np.asarray(image.convert("L" if image.mode in ("1", "L", "LA") else "RGB")))
 
 
 def _labels(file: Path) -> Bytes:
-    from PIL import Image
-
-    with reading(file, "an image"), Image.open(file) as image:
+    with upright_image(file) as image:
         return np.asarray(image if image.mode in ("P", "L") else image.convert("L"), dtype=np.uint8)
 
 
-def _video(path: Path) -> Iterator[tuple[Path, Bytes]]:
+def _require_imageio(path: Path) -> None:
     if path.suffix.lower() not in VIDEO_SUFFIXES:
         raise file_error(path, f"is no video file ({', '.join(VIDEO_SUFFIXES)}) and no folder of frames")
     try:
-        import imageio.v3 as imageio
-
+        import_module("imageio.v3")
         import_module("imageio_ffmpeg")  # its plugin would look for it only while it reads
     except ImportError:
         raise DataError(
             f"{path}: video files need imageio: pip install 'perdl[video]', or give a folder of frames"
         ) from None
+
+
+def _video(path: Path) -> Iterator[tuple[Path, Bytes]]:
+    import imageio.v3 as imageio
+
     with reading(path, "a video"):
         for frame in imageio.imiter(path, plugin="FFMPEG"):
             yield path, np.atleast_3d(np.asarray(frame, dtype=np.uint8))

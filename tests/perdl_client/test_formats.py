@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+import struct
 import sys
 import wave
 
@@ -11,7 +12,8 @@ from PIL import Image
 from scipy.io import wavfile
 
 from common.errors import DataError
-from common.settings import load_settings
+from common.settings import load_settings, override_settings
+from perdl.check import find_clients
 from perdl_client.data import check_data, client_files
 from perdl_client.sources import load_samples
 
@@ -215,6 +217,46 @@ def test_bad_sound(tmp_path):
     assert "is not a WAV file, or is damaged" in message(tmp_path / "b.wav")
 
 
+@pytest.mark.parametrize("dtype", ["u1", "i2", "i4", "f4"])
+@pytest.mark.parametrize("channels", [1, 2])
+def test_sound_that_is_cut_short_is_refused(tmp_path, dtype, channels):
+    path = tmp_path / "a.wav"
+    wavfile.write(path, 8000, np.ones((100, channels), dtype))
+    whole, frame = path.read_bytes(), channels * np.dtype(dtype).itemsize
+    path.write_bytes(whole[: -3 * frame])
+    assert "is cut short: 97 of 100 samples; copy or export it again" in message(path)
+    path.write_bytes(whole + b"LIST\x04\0\0\0INFO")  # what comes after the sound does no harm
+    assert load_samples(path).data.shape == (channels, 100)
+
+
+def test_the_case_of_sound_cut_short(cases):
+    assert "cut.wav: is cut short: 1099 of 1600 samples" in message(cases / "wav_cut_short" / "cut.wav")
+    assert load_samples(cases / "wav_cut_short" / "whole.wav").data.shape == (1, 1600)
+
+
+@pytest.mark.parametrize("length", [0xFFFFFFFF, 0x7FFFFFFF])
+def test_sound_from_a_pipe_whose_length_is_not_known_is_whole(tmp_path, length):
+    wavfile.write(tmp_path / "a.wav", 8000, np.arange(100, dtype=np.int16))
+    whole = bytearray((tmp_path / "a.wav").read_bytes())
+    struct.pack_into("<I", whole, 4, length)
+    struct.pack_into("<I", whole, 40, length)
+    (tmp_path / "a.wav").write_bytes(whole)
+    np.testing.assert_array_equal(load_samples(tmp_path / "a.wav").data, [np.arange(100) / 2**15])
+
+
+@pytest.mark.parametrize(
+    ("tag", "name"), [(6, "A-law"), (7, "mu-law"), (2, "ADPCM"), (17, "IMA ADPCM"), (85, "MP3"), (999, "encoding 999")]
+)
+@pytest.mark.parametrize("extensible", [False, True])
+def test_sound_in_another_encoding_is_named_with_the_cure(tmp_path, tag, name, extensible):
+    head = struct.pack("<HHIIHH", 0xFFFE if extensible else tag, 1, 8000, 8000, 1, 8)
+    more = struct.pack("<HHIH14s", 22, 8, 4, tag, b"\0" * 14) if extensible else b"\0\0"
+    fmt = b"fmt " + struct.pack("<I", len(head + more)) + head + more
+    chunks = b"WAVE" + fmt + b"data" + struct.pack("<I", 100) + bytes(100)
+    (tmp_path / "a.wav").write_bytes(b"RIFF" + struct.pack("<I", len(chunks)) + chunks)
+    assert f"holds sound in {name}, not in PCM; export it as WAV with 16-bit PCM" in message(tmp_path / "a.wav")
+
+
 def test_a_video_is_read_as_frames(tmp_path):
     imageio = pytest.importorskip("imageio.v3", reason="imageio is not installed (extra: video)")
     pytest.importorskip("imageio_ffmpeg", reason="imageio-ffmpeg is not installed (extra: video)")
@@ -395,3 +437,19 @@ def test_names_are_the_same_whatever_their_capitals_spaces_or_mark_of_a_comment(
     assert load_samples(tmp_path / "data").names == ("Temp", "Load")
     (tmp_path / "data" / "3.csv").write_text("load,temp\n1,2\n")
     assert "column 1 is called 'load', but 'Temp' in '0.csv'; bring its columns" in message(tmp_path / "data")
+
+
+LEFT_BEHIND = ("~$1.csv", ".~lock.1.csv#", "1.csv~", "#1.csv#", "._1.csv", "Thumbs.db", "desktop.ini", "Icon\r")
+
+
+def test_what_other_programs_leave_behind_is_no_client_and_no_part_of_one(tmp_path):
+    for name in (*LEFT_BEHIND, "1.csv", "2.csv"):
+        (tmp_path / name).write_text("1,2\n3,4\n")
+    (tmp_path / "__MACOSX").mkdir()
+    assert load_samples(tmp_path).data.shape == (2, 4)
+    settings = load_settings(None, ["data.source=files", f"data.path={tmp_path}"])
+    for place in (tmp_path, tmp_path / "*", tmp_path / "*.csv*"):
+        found = client_files(override_settings(settings, {"data.path": str(place)}))
+        assert [path.name for path in found] == ["1.csv", "2.csv"]
+    everything = sorted(map(str, tmp_path.iterdir()))  # as a shell that matches hidden files too
+    assert [path.name for path in find_clients(everything, settings)] == ["1.csv", "2.csv"]

@@ -3,6 +3,7 @@
 import gzip
 import re
 import struct
+import sys
 
 import numpy as np
 import pytest
@@ -139,9 +140,27 @@ def test_lossy_and_palette_images_are_read_as_intensities(tmp_path, suffix):
     np.testing.assert_allclose(load_samples(tmp_path).data, np.full((60, 1), 128 / 255), atol=3 / 255)
 
 
-def test_deep_and_binary_images_are_not_scaled(tmp_path):
+@pytest.mark.parametrize("suffix", ["png", "tif"])
+def test_images_of_16_bits_have_the_range_of_those_of_8_bits(tmp_path, suffix):
+    image = np.array([[0, 257, 40_000], [65_535, 1, 2]], np.uint16)
+    Image.fromarray(image).save(tmp_path / f"a.{suffix}")
+    samples = load_samples(tmp_path).data
+    assert samples.dtype == np.float64
+    np.testing.assert_array_equal(samples, image.reshape(1, -1).T / 65_535)
+    assert samples[1] == 1 / 255
+
+
+def test_a_client_of_16_bit_images_is_on_the_scale_of_the_others(cases):
+    rms = [
+        np.sqrt(np.mean(load_samples(cases / "images_16bit_one_client" / client).data ** 2))
+        for client in ("s0", "s1", "s2")
+    ]
+    assert max(rms) < 1.2 * min(rms)
+
+
+def test_float_integer_and_binary_images_are_not_scaled(tmp_path):
     for name, image in {
-        "deep": np.full((2, 3), 40_000, dtype=np.uint16),
+        "whole": np.full((2, 3), 40_000, dtype=np.int32),
         "float": np.full((2, 3), 0.25, dtype=np.float32),
         "binary": np.eye(2, 3, dtype=bool),
     }.items():
@@ -150,6 +169,35 @@ def test_deep_and_binary_images_are_not_scaled(tmp_path):
         samples = load_samples(tmp_path / name).data
         assert samples.dtype == (np.float32 if name == "float" else np.float64)
         np.testing.assert_array_equal(samples, image.reshape(1, -1).T)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "tif"])
+def test_images_are_turned_as_their_exif_tag_says(tmp_path, suffix, orientation):
+    stored = Image.fromarray(np.kron(np.arange(6).reshape(2, 3) * 50, np.ones((8, 8))).astype(np.uint8))
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    stored.save(tmp_path / f"a.{suffix}", exif=exif)
+    seen = load_samples(tmp_path)
+    image = np.asarray(stored)
+    turned = (image, image[:, ::-1], image[::-1, ::-1], image[::-1])  # as cameras number them: tags 1 to 8
+    expected = (*turned, *(turned[i].T for i in (0, 3, 2, 1)))[orientation - 1]
+    assert seen.shape[:2] == expected.shape
+    got = seen.data[:, 0].reshape(seen.shape)
+    np.testing.assert_allclose(got if got.ndim == 2 else got[..., 0], expected / 255, atol=0.05)
+
+
+def test_photographs_stored_turned_are_the_same_as_those_stored_upright(cases):
+    for client in ("s0", "s1", "s2"):
+        folder = cases / "exif_orientation"
+        turned, upright = (load_samples(folder / name / client).data for name in ("exif2", "exif2_ok"))
+        np.testing.assert_allclose(turned, upright, atol=8.5 / 255)  # s1 went through a lossy codec twice
+
+
+def test_an_image_with_damaged_exif_tags_is_read_as_it_is(tmp_path):
+    image = np.random.default_rng(0).integers(0, 256, (4, 5), dtype=np.uint8)
+    Image.fromarray(image).save(tmp_path / "a.png", exif=b"Exif\0\0no tags at all")
+    np.testing.assert_array_equal(load_samples(tmp_path).data, image.reshape(1, -1).T / 255)
 
 
 # Errors
@@ -290,10 +338,76 @@ def test_mat_with_a_type_code_that_crashes_scipy_is_refused(tmp_path):
         assert "is not a MATLAB .mat file, or is damaged" in message(tmp_path / "a.mat")
 
 
+# Files of MATLAB v7.3
+
+
+def save_v73(path, arrays):
+    """As MATLAB does: axes in reverse order, the class as an attribute, complex numbers as pairs."""
+    with pytest.importorskip("h5py").File(path, "w", userblock_size=512) as file:
+        for name, (array, kind) in arrays.items():
+            file[name] = np.asarray(array).T
+            file[name].attrs["MATLAB_class"] = np.bytes_(kind)
+    with path.open("r+b") as file:
+        file.write(b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(128))
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.mat", "a.h5"])
+def test_matlab_v73_is_read_as_matlab_has_it(tmp_path, name):
+    path = save_v73(tmp_path / name, {"X": (TABLE, "double"), "note": (np.zeros((1, 4), np.uint16), "char")})
+    np.testing.assert_array_equal(load_samples(path).data, TABLE.T)
+    np.testing.assert_array_equal(load_samples(path, samples_in="columns").data, TABLE)
+    assert "array 'note' is of type char; save the samples as a matrix" in message(path, variable="note")
+    assert "has no array 'Y'; it holds 'X' (7, 4) double, 'note' (1, 4) char" in message(path, variable="Y")
+
+
+def test_all_axes_of_images_in_matlab_v73_are_turned(tmp_path):
+    images = np.arange(120.0).reshape(4, 5, 6)
+    samples = load_samples(save_v73(tmp_path / "a.h5", {"X": (images, "double")}))
+    assert samples.shape == (5, 6)
+    np.testing.assert_array_equal(samples.data, images.reshape(4, -1).T)
+    path = save_v73(tmp_path / "a.mat", {"X": (images, "double")})
+    assert "array 'X' is 3-D, of shape (4, 5, 6); a 2-D array is needed" in message(path)  # as up to v7
+
+
+def test_what_matlab_v73_has_beside_matrices_is_named(tmp_path):
+    path = save_v73(tmp_path / "a.mat", {"#refs#/a": (TABLE, "double"), "C": (np.zeros((1, 2), "u8"), "cell")})
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(path, "a") as file:
+        file["S/jc"], file["S/ir"], file["S/data"] = np.arange(5), np.arange(4), np.ones(4)
+        file["S"].attrs["MATLAB_sparse"] = np.uint64(7)
+        file["S"].attrs["MATLAB_class"] = np.bytes_("double")
+        file["Z"] = np.zeros((4, 7), [("real", "f8"), ("imag", "f8")])
+        file["Z"].attrs["MATLAB_class"] = np.bytes_("double")
+        file["E"] = np.array([0, 4], "u8")
+        file["E"].attrs["MATLAB_class"] = np.bytes_("double")
+        file["E"].attrs["MATLAB_empty"] = np.uint8(1)
+    assert "array 'C' is of type cell" in message(path, variable="C")
+    assert "array 'S' is of type sparse; save full(S)" in message(path, variable="S")
+    assert "array 'Z' is of type complex; save real(Z)" in message(path, variable="Z")
+    assert "array 'E' holds 0 samples: its shape is (0, 4)" in message(path, variable="E")
+    assert "has no array 'a'; it holds 'C' (1, 2) cell, 'E' (0, 4) double, 'S' (7, 4) sparse" in message(
+        path, variable="a"
+    )
+
+
+def test_the_case_of_matlab_v73(cases):
+    pytest.importorskip("h5py")
+    for name in ("1.h5", "1.mat"):
+        assert load_samples(cases / "matlab73_turned" / name).data.shape == (300, 200)
+
+
+def test_matlab_v73_without_h5py_names_the_extra(tmp_path, monkeypatch):
+    path = save_v73(tmp_path / "a.mat", {"X": (TABLE, "double")})
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    assert "without the package h5py: pip install 'perdl[hdf5]'" in message(path)
+
+
 @pytest.mark.parametrize("start", [b"MATLAB 7.3 MAT-file".ljust(512) + b"\x89HDF\r\n\x1a\n", b"\x89HDF\r\n\x1a\n"])
-def test_mat_v73_says_how_to_convert(tmp_path, start):
+def test_damaged_matlab_v73(tmp_path, start):
+    pytest.importorskip("h5py")
     (tmp_path / "a.mat").write_bytes(start + bytes(1000))
-    assert "is a MATLAB v7.3 (HDF5) file; in MATLAB load it and save(..., '-v7')" in message(tmp_path / "a.mat")
+    assert "is not an HDF5 file, or is damaged or cut short" in message(tmp_path / "a.mat")
 
 
 def test_missing_file_suggests_near_names(tmp_path):
@@ -322,6 +436,24 @@ def test_npy_cut_short(tmp_path):
     np.save(tmp_path / "a.npy", TABLE)
     (tmp_path / "a.npy").write_bytes((tmp_path / "a.npy").read_bytes()[:-8])
     assert "is not a NumPy .npy file, or is damaged or cut short" in message(tmp_path / "a.npy")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("suffix", ["png", "jpg", "gif", "bmp", "tif", "webp", "npy", "npz", "mat"])
+def test_whatever_is_cut_short_is_refused(tmp_path, suffix):
+    path = tmp_path / f"a.{suffix}"
+    if suffix in ("npy", "npz"):
+        (np.save if suffix == "npy" else np.savez)(path, TABLE)
+    elif suffix == "mat":
+        scipy.io.savemat(path, {"Y": TABLE})
+    else:
+        Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 40), dtype=np.uint8)).save(path)
+    whole = path.read_bytes()
+    place = path if suffix in ("npy", "npz", "mat") else tmp_path
+    load_samples(place)
+    for share in (0.25, 0.5, 0.9):
+        path.write_bytes(whole[: int(share * len(whole))])
+        assert "cut short" in message(place)
 
 
 def test_file_that_may_not_be_read(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """Claims of the video reader: folders and files alike, order, labels of masks, and one line on what is wrong."""
 
+import subprocess
 import sys
 
 import numpy as np
@@ -41,6 +42,16 @@ def test_grey_frames_have_one_channel(tmp_path):
     np.testing.assert_array_equal(read_frames(save(tmp_path / "v", frames)), frames[..., None])
 
 
+def test_frames_and_masks_are_turned_as_their_exif_tag_says(tmp_path):
+    frame = some_frames(1, (6, 8))[0]
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    (tmp_path / "v").mkdir()
+    Image.fromarray(frame).save(tmp_path / "v" / "0.png", exif=exif)
+    np.testing.assert_array_equal(read_frames(tmp_path / "v")[0, ..., 0], frame[::-1].T)
+    np.testing.assert_array_equal(read_masks(tmp_path / "v", 1)[0], frame[::-1].T)
+
+
 def test_a_video_file_gives_its_frames(tmp_path):
     pytest.importorskip("imageio_ffmpeg", reason="the extra video is not installed")
     import imageio.v3 as imageio
@@ -51,6 +62,62 @@ def test_a_video_file_gives_its_frames(tmp_path):
     read = read_frames(tmp_path / "v.mp4", 2, 2)
     assert read.shape == (2, 64, 64, 3)
     np.testing.assert_allclose(read.mean(axis=(1, 2, 3)), steps[[0, 2]], atol=4)
+
+
+@pytest.fixture(scope="module")
+def encode(tmp_path_factory):
+    """Write a video of 40 frames by ffmpeg, with further options."""
+    ffmpeg = pytest.importorskip("imageio_ffmpeg", reason="the extra video is not installed").get_ffmpeg_exe()
+
+    def write(name, *options):
+        path = tmp_path_factory.mktemp("video") / name
+        source = ("-f", "lavfi", "-i", "testsrc=d=1.6:s=64x48:r=25")
+        subprocess.run([ffmpeg, "-v", "error", *source, *options, path], check=True)
+        return path
+
+    return write
+
+
+SOUND = ("-f", "lavfi", "-i", "sine=d=4")
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("a.mp4", ()),
+        ("a.mp4", ("-movflags", "+faststart")),
+        ("a.mp4", (*SOUND, "-movflags", "+faststart")),
+        ("a.mov", ("-movflags", "frag_keyframe+empty_moov")),
+        ("a.mkv", ("-vf", "select='not(mod(n\\,3))'", "-fps_mode", "vfr")),
+        ("a.webm", ("-c:v", "libvpx", "-deadline", "realtime")),
+        ("a.avi", ()),
+    ],
+)
+def test_a_whole_video_is_read_and_a_cut_one_refused(encode, name, options):
+    path = encode(name, *options)
+    assert len(read_frames(path)) in (40, 41)
+    whole = path.read_bytes()
+    for share in (0.4, 0.9, 0.98):
+        path.write_bytes(whole[: int(share * len(whole))])
+        read_frames.cache_clear()
+        refused(r"is cut short: \d+ of (at least )?\d+ (frames|bytes); copy or export it again", read_frames, path)
+
+
+@pytest.mark.parametrize(("name", "form"), [("a.mkv", "matroska"), ("a.avi", "avi")])
+def test_a_video_written_to_a_pipe_says_no_length_and_is_read(encode, name, form):
+    path = encode(name)
+    ffmpeg = pytest.importorskip("imageio_ffmpeg").get_ffmpeg_exe()
+    piped = subprocess.run([ffmpeg, "-v", "error", "-i", path, "-f", form, "pipe:1"], check=True, capture_output=True)
+    path.write_bytes(piped.stdout)
+    assert len(read_frames(path)) == 40
+
+
+def test_the_case_of_videos_cut_short(cases):
+    pytest.importorskip("imageio_ffmpeg", reason="the extra video is not installed")
+    folder = cases / "video_cut_short"
+    assert len(read_frames(folder / "whole.avi")) == 40
+    for name, there in {"cut.avi": 20, "cut.mkv": 7, "cut_faststart.mp4": 2}.items():
+        refused(f"{name}: is cut short: {there} of 40 frames; copy or export it again", read_frames, folder / name)
 
 
 def test_labels_of_masks_are_palette_indices(tmp_path):
