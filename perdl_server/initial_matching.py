@@ -30,7 +30,7 @@ class Start:
         D^{g,(0)}: the aggregation of each path's atoms.
     consensus : (r_g,) array
     report : dict
-        For the summary: ``n_global``, ``path_lengths``, ``unrelated_edges``, ``misfits``.
+        For the summary: ``n_global``, ``path_lengths``, ``next_path_length``, ``unrelated_edges``, ``misfits``.
     """
 
     matching: Matching
@@ -66,6 +66,7 @@ def initial_matching(dictionaries: Mapping[str, Floats], usages: Sequence[Floats
     report = {
         "n_global": n_global,
         "path_lengths": matching.path_lengths if lengths is None else lengths,
+        "next_path_length": matching.next_length,
         "unrelated_edges": unrelated,
         "misfits": [names[i] for i in misfits(Ds, matching.indices, unrelated)],
     }
