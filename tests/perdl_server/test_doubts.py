@@ -124,7 +124,7 @@ def test_paths_without_a_jump_are_told(method):
 
     n_global = 3 if method == "by hand" else "auto"
     assert [no_jump(start(0.05, seed), n_global) for seed in range(10)] == [[]] * 10
-    told = [no_jump(start(0.4, seed), n_global) for seed in range(10)]
+    told = [no_jump(start(0.25, seed), n_global) for seed in range(10)]
     assert sum(map(bool, told)) >= 4
     text = next(text[0] for text in told if text)
     assert "data.divide_by" in text
