@@ -56,8 +56,8 @@ def simulate(settings: Settings, engine: Engine = "in-process") -> dict[str, Any
     if settings.data.source == "files":
         for i, file in enumerate(client_files(settings)):
             summary["clients"].get(f"client-{i + 1}", {})["file"] = str(file)
-        summary["warnings"] = [*summary.get("warnings", []), *doubts]
         write_json(folder / "summary.json", summary)
+        summary = add_warnings(folder, doubts)
     if settings.data.source == "mnist" and settings.data.prepares:
         summary["warnings"].append("no comparison on test images, which are as they are: the samples were preprocessed")
         write_json(folder / "summary.json", summary)
@@ -68,6 +68,14 @@ def simulate(settings: Settings, engine: Engine = "in-process") -> dict[str, Any
             D = file["dictionary"]
         summary["evaluation"] = dict(compare_on_test_images(D, settings, summary["rounds"]))
         write_json(folder / "summary.json", summary)
+    return summary
+
+
+def add_warnings(folder: Path, doubts: Sequence[str]) -> dict[str, Any]:
+    """Add to ``summary.json`` what is doubtful about the samples; return it."""
+    summary = read_summary(folder)
+    summary["warnings"] = [*summary.get("warnings", []), *doubts]
+    write_json(folder / "summary.json", summary)
     return summary
 
 

@@ -293,9 +293,8 @@ def check_data(settings: Settings) -> list[str]:
         if wrong := features.compare(samples, str(path), samples_in):
             raise file_error(path, wrong)
         check_features(settings, f"client-{i + 1}", math.prod(cut_of(settings.data, samples.shape).piece))
-        if len(samples.shape) == 1 and settings.data.window is None:
-            seen[f"client-{i + 1}"] = facts(samples.data)
-    return doubts(seen, f'set data.samples_in = "{"columns" if samples_in == "rows" else "rows"}"')
+        seen[f"client-{i + 1}"] = facts(samples.data, samples.shape, samples.names)
+    return doubts(seen, f'set data.samples_in = "{"columns" if samples_in == "rows" else "rows"}"', settings.data)
 
 
 def check_features(settings: Settings, name: str, n_features: int) -> None:

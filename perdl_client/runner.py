@@ -79,10 +79,9 @@ def node_config(
         if samples_in not in ("rows", "columns"):
             raise SettingsError(f"--samples-in {samples_in}: must be rows or columns")
         samples = load_samples(data, samples_in="columns" if samples_in == "columns" else "rows", variable=variable)
-        if len(samples.shape) == 1:
-            turn = f"add --samples-in {'columns' if samples_in == 'rows' else 'rows'}"
-            for doubt in doubts({name: facts(samples.data)}, turn):
-                on_doubt(doubt)
+        turn = f"add --samples-in {'columns' if samples_in == 'rows' else 'rows'}"
+        for doubt in doubts({name: facts(samples.data, samples.shape, samples.names)}, turn):
+            on_doubt(doubt)
         told |= {"data": str(data.resolve()), "samples-in": samples_in}
         if variable:
             told["variable"] = variable
