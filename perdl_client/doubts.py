@@ -198,14 +198,10 @@ def _wide(clients: Mapping[str, Facts], turn: str) -> str:
         return ""
     one = clients[wide[0]]
     if len(wide) > 1:
-        return (
-            f"{listed(wide)} have fewer samples than features ({one.n_samples} of {one.n_features} at {wide[0]}); if their "
-            f"samples are in columns, {turn}"
-        )
-    return (
-        f"{wide[0]} has {one.n_samples} samples of {one.n_features} features, fewer samples than features; if its samples "
-        f"are in columns, {turn}"
-    )
+        has = f"{listed(wide)} have fewer samples than features ({one.n_samples} of {one.n_features} at {wide[0]})"
+        return f"{has}; if their samples are in columns, {turn}"
+    has = f"{wide[0]} has {one.n_samples} samples of {one.n_features} features, fewer samples than features"
+    return f"{has}; if its samples are in columns, {turn}"
 
 
 def different_units(clients: Mapping[str, Facts]) -> str:
