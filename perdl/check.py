@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,13 +17,15 @@ from numpy.typing import NDArray
 from common.errors import DataError
 from common.protocol import natural_key
 from common.settings import Settings, override_settings
-from perdl.look import OTHER_UNITS, Look, measure
-from perdl.suggest import Spectrum, agreed_constants, suggest
+from common.words import listed
+from perdl.look import Look, measure, one_feature
+from perdl.suggest import Spectrum, suggest
 from perdl_client.data import client_files
-from perdl_client.doubts import doubts, facts
+from perdl_client.doubts import Facts, doubts
 from perdl_client.file_checks import is_data, is_left_behind
 from perdl_client.image_source import IMAGE_SUFFIXES
 from perdl_client.sources import Features, load_samples
+from perdl_client.units import constants, differ, how_they_differ, pooled, untouched
 
 Floats = NDArray[np.floating]
 Values = dict[str, float | int | str | bool]
@@ -116,9 +118,9 @@ def check(
     -------
     Report
     """
-    looks, problems, notes, spectra, seen = [], [], [], [], {}
-    own_notes: dict[str, list[str]] = {}  # who, by what is said
-    deviations: list[Floats] = []
+    looks, problems, spectra = [], [], []
+    seen: dict[str, Facts] = {}
+    read: dict[str, list[str]] = {}  # who, by what is said of how a file was read
     features = Features()
     for i, file in enumerate(files):
         look = Look(f"client-{i + 1}", str(file))
@@ -132,43 +134,38 @@ def check(
         except DataError as error:
             problems.append(f"{look.name}: {error}")
             continue
-        directions, said, wrong = measure(look, samples, settings)
-        for note in (*samples.notes, *said):
-            own_notes.setdefault(note, []).append(look.name)
-        if not look.missing:
-            deviations.append(samples.data.std(axis=1, dtype=np.float64))
+        directions, one, wrong = measure(look, samples, settings)
+        for note in samples.notes:
+            read.setdefault(note, []).append(look.name)
         spectra.append(directions)
-        if look.rank and not look.missing and len(samples.shape) == 1 and settings.data.window is None:
-            seen[look.name] = facts(samples.data)
+        if one is not None:
+            seen[look.name] = one
         wrong.append(features.compare(samples, str(file), settings.data.samples_in))
         problems += [f"{look.name}: {file}: {one}" for one in wrong if one]
     turn = f'set data.samples_in = "{"columns" if settings.data.samples_in == "rows" else "rows"}"'
-    notes += [f"{_names(names)}: {note}" for note, names in own_notes.items()] + doubts(seen, turn)
+    large = one_feature({look.name: look for look in looks}, seen)
+    how = [f"{listed(names)}: {note}" for note, names in read.items()]
+    notes = [text for text in (large, *how, *doubts(seen, turn)) if text]
+    cure, divide_by = _cure_of_units(seen, settings, bool(large))
+    if cure and not problems:
+        divided = check(files, override_settings(settings, {"data.divide_by": divide_by}), path, on_file)
+        return Report(looks, problems, list(dict.fromkeys([*notes, cure, *divided.notes])), divided.suggested)
     suggested = {} if problems else _suggested(looks, spectra, settings, files, path)
-    constants = agreed_constants(deviations)
-    mixed = any(OTHER_UNITS in note for note in own_notes) and not any(one.counting for one in seen.values())
-    if not problems and constants and mixed and _untouched(settings):
-        divided = check(files, override_settings(settings, {"data.divide_by": constants}), path, on_file)
-        notes.append(
-            "the cure for other units is constants that all clients agree on, about the standard deviation of each "
-            f"feature: -c {shlex.quote(f'data.divide_by={constants}')}; what is suggested does so"
-        )
-        return Report(looks, problems, list(dict.fromkeys(notes + divided.notes)), divided.suggested)
     return Report(looks, problems, notes + _weakest(looks, spectra) + _few(looks), suggested)
 
 
-def _untouched(settings: Settings) -> bool:
-    """Whether features are learnt from as the files have them."""
-    data = settings.data
+def _cure_of_units(seen: Mapping[str, Facts], settings: Settings, large: bool) -> tuple[str, str]:
+    """Return what to say of features in different units, and ``data.divide_by`` that brings them to one size."""
+    sizes = pooled([one.spreads for one in seen.values() if one.spreads is not None])
+    known = len(sizes) > 0 and not any(one.counting or one.times for one in seen.values())
+    if not known or not untouched(settings.data) or not (large or differ(sizes)):
+        return "", ""
+    names = next((one.names for one in seen.values() if one.names), ())
+    text = constants(sizes)
     return (
-        not (data.divide_by or data.window or data.patch or data.whiten or data.drop_constant) and data.scale == "none"
-    )
-
-
-def _names(names: Sequence[str]) -> str:
-    return ", ".join(names[:2]) + (
-        f" and {len(names) - 2} others" if len(names) > 3 else "".join(f", {n}" for n in names[2:])
-    )
+        f"{how_they_differ(sizes, names)}; if they are in different units, divide each by a constant that all clients "
+        f"agree on, about its spread: -c {shlex.quote(f'data.divide_by={text}')}; what is suggested does so"
+    ), text
 
 
 def _weakest(looks: Sequence[Look], spectra: Sequence[Spectrum]) -> list[str]:

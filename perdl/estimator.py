@@ -232,8 +232,13 @@ class PerDL(Parameters):
             samples[name] = checked_rows(X, name, d, features)
             d = samples[name].shape[1]
             check_features(settings, name, d)
-        notes = doubts({name: facts(X.T) for name, X in samples.items()}, "give X.T")
-        self._keep(federate(samples, settings, former, callbacks, notes.append), features)
+        columns = () if features is None else tuple(map(str, features))
+        seen = {name: facts(X.T, names=columns) for name, X in samples.items()}
+        notes: list[str] = []
+        self._keep(
+            federate(samples, settings, former, callbacks, notes.append, doubts(seen, "give X.T", settings.data)),
+            features,
+        )
         warn_of_doubts([*notes, *self.summary_["warnings"]], 3)
         return self
 

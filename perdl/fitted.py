@@ -151,6 +151,7 @@ def federate(
     former: Fitted | None = None,
     callbacks: Sequence[Callback] = (),
     note: Callable[[str], object] = lambda text: None,
+    doubts: Sequence[str] = (),
 ) -> Fitted:
     """Run a federation over arrays, with the server, strategy and clients of every other mode.
 
@@ -165,6 +166,8 @@ def federate(
     callbacks : sequence of Callback
     note : callable (str) -> object
         Told of a callback that fails.
+    doubts : sequence of str
+        What is doubtful about the samples; goes into the summary with what is doubtful about the run.
 
     Returns
     -------
@@ -172,23 +175,25 @@ def federate(
     """
     if "output" not in settings.model_fields_set:
         with tempfile.TemporaryDirectory(prefix="perdl-", ignore_cleanup_errors=True) as folder:
-            return federate(samples, settings.model_copy(update={"output": folder}), former, callbacks, note)
+            return federate(samples, settings.model_copy(update={"output": folder}), former, callbacks, note, doubts)
     from perdl.callbacks import watch
     from perdl.claim import held
 
     after = former.summary["rounds"] if former else 0
     with held(Path(settings.output)), watch(settings, callbacks, note, after=after):
-        return _federate(samples, settings, former)
+        return _federate(samples, settings, former, doubts)
 
 
-def _federate(samples: Mapping[str, Floats], settings: Settings, former: Fitted | None) -> Fitted:
+def _federate(
+    samples: Mapping[str, Floats], settings: Settings, former: Fitted | None, doubts: Sequence[str]
+) -> Fitted:
     # Flower is slow to import.
     from flwr.app import RecordDict
 
     from common.protocol import unpack
     from perdl.api import read_run
     from perdl.in_process import run_in_process
-    from perdl.run import check_models
+    from perdl.run import add_warnings, check_models
     from perdl_client.app import app as client_app
     from perdl_client.data import SAMPLES
     from perdl_server.app import app, resuming
@@ -202,6 +207,8 @@ def _federate(samples: Mapping[str, Floats], settings: Settings, former: Fitted 
     kept = [_packed(before[name] | told) if name in before else RecordDict() for name in samples]
     server_app = resuming(_checkpoint(former)) if former else app
     states = run_in_process(server_app, client_app, settings, node_configs=configs, states=kept)
+    if doubts:
+        add_warnings(Path(settings.output), doubts)
     run = read_run(settings.output)
     check_models(run.folder, run.summary)
     after = [unpack(state) for state in states]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,15 +10,18 @@ from numpy.typing import NDArray
 
 from common.errors import DataError, SettingsError
 from common.settings import Settings
+from common.words import listed
 from perdl.suggest import Spectrum, spectrum
+from perdl_client.doubts import Facts, facts
 from perdl_client.preprocess import cut_of, fit_preprocessing
 from perdl_client.samples import Samples
 from perdl_client.start import mean_share
+from perdl_client.units import labels
 
 Floats = NDArray[np.floating]
 
-OTHER_UNITS = "is it in other units"
-"""Begins the question that a note asks of a feature that carries most of the energy."""
+_MOST = 0.8
+"""Share of the energy from which on one feature carries most of it."""
 
 
 @dataclass
@@ -46,7 +50,7 @@ class Look:
     mean_share : float
         Share of the energy that the mean carries.
     largest_feature : int
-        From 1: that of the most energy after centring.
+        From 1: that of the most energy after centring; of windows, the channel.
     largest_share : float
         Its share of it.
     """
@@ -66,8 +70,8 @@ class Look:
     largest_share: float | None = None
 
 
-def measure(look: Look, samples: Samples, settings: Settings) -> tuple[Spectrum, list[str], list[str]]:
-    """Fill in the numbers of one client; return its spectrum, what to note, and what is wrong."""
+def measure(look: Look, samples: Samples, settings: Settings) -> tuple[Spectrum, Facts | None, list[str]]:
+    """Fill in the numbers of one client; return its spectrum, the facts of its samples, and what is wrong."""
     Y, nothing = samples.data, Spectrum(0, 0, 0.0, 0.0)
     look.features, look.samples = Y.shape
     look.shape, look.dtype = list(samples.shape), Y.dtype.name
@@ -76,13 +80,13 @@ def measure(look: Look, samples: Samples, settings: Settings) -> tuple[Spectrum,
     wrong = [_missing(samples, finite)] if look.missing else []
     largest = float(np.abs(Y).max(initial=0.0, where=finite))
     if largest > np.finfo(Y.dtype).max ** 0.25:
-        return nothing, [], [*wrong, f"has values up to {largest:.3g}, too large to compute with: rescale them"]
+        return nothing, None, [*wrong, f"has values up to {largest:.3g}, too large to compute with: rescale them"]
     look.rms = float(np.sqrt(np.mean(np.square(Y, dtype=np.float64), where=finite))) if finite.any() else None
     if look.missing:
         Y = Y[:, finite.all(axis=0)]
     if Y.shape[1] == 0:
-        return nothing, [], wrong
-    counters = _counters(Y)
+        return nothing, None, wrong
+    seen = facts(Y, samples.shape, samples.names)
     try:
         Y, channels = _cut(Y, samples.shape, settings, look)
         look.constant = int(np.count_nonzero(Y.max(axis=1) == Y.min(axis=1)))
@@ -91,25 +95,47 @@ def measure(look: Look, samples: Samples, settings: Settings) -> tuple[Spectrum,
         told = settings.data.model_copy(update={"center": True})
         Y = fit_preprocessing(Y, told, look.name, channels).apply(Y)
     except (DataError, SettingsError) as error:
-        return nothing, [], [*wrong, str(error)]
-    seen = spectrum(Y)
-    look.rank = seen.rank
-    if seen.rank == 0:
+        return nothing, seen, [*wrong, str(error)]
+    directions = spectrum(Y)
+    look.rank = directions.rank
+    if directions.rank == 0:
         which = "has one sample only" if Y.shape[1] == 1 else "all its samples are the same"
-        return seen, [], [*wrong, f"{which}, so nothing can be learnt from its differences"]
+        return directions, None, [*wrong, f"{which}, so nothing can be learnt from its differences"]
     variances = Y.var(axis=1, dtype=np.float64)
+    if settings.data.window is not None:
+        variances = variances.reshape(-1, channels).sum(axis=0)
     top = int(np.argmax(variances))
     look.largest_feature, look.largest_share = top + 1, float(variances[top] / variances.sum())
-    notes = [
-        f"{_feature(samples, j)} goes up or down by whole numbers from sample to sample: times? Take it out"
-        for j in counters
-    ]
-    if look.largest_share > 0.8 and len(Y) > 2 and not counters:
-        notes.append(
-            f"{_feature(samples, top)} carries most of the energy, and the others next to nothing; "
-            f"{OTHER_UNITS}, or no measurement at all?"
-        )
-    return seen, notes, wrong
+    return directions, seen, wrong
+
+
+def one_feature(looks: Mapping[str, Look], seen: Mapping[str, Facts]) -> str:
+    """Return in words at which clients one feature carries most of the energy; empty if at none.
+
+    Parameters
+    ----------
+    looks : mapping of str to Look
+        By client.
+    seen : mapping of str to Facts
+        By client.
+    """
+    large = {
+        name: (look.largest_feature or 0) - 1 for name, look in looks.items() if _carries_most(look, seen.get(name))
+    }
+    if not large:
+        return ""
+    which = sorted(set(large.values()))
+    names = next((seen[name].names for name in large if seen[name].names), ())
+    what, ask = ("features", "are they") if len(which) > 1 else ("feature", "is it")
+    most = f"{'carry' if len(which) > 1 else 'carries'} most of the energy, and the others next to nothing"
+    return f"{listed(large)}: {what} {labels(which, names)} {most}; {ask} in other units, or no measurement at all?"
+
+
+def _carries_most(look: Look, seen: Facts | None) -> bool:
+    """Whether one feature of more than two does, which is no row number or time: of these it is told already."""
+    if seen is None or not look.largest_feature or seen.n_features < 3:
+        return False
+    return (look.largest_share or 0.0) > _MOST and look.largest_feature - 1 not in (*seen.counting, *seen.times)
 
 
 def _cut(Y: Floats, shape: tuple[int, ...], settings: Settings, look: Look) -> tuple[Floats, int]:
@@ -122,27 +148,8 @@ def _cut(Y: Floats, shape: tuple[int, ...], settings: Settings, look: Look) -> t
 
 def _missing(samples: Samples, finite: NDArray[np.bool_]) -> str:
     i, j = divmod(int(finite.T.argmin()), len(finite))
+    where = f"feature {j + 1}" + (f" ({samples.names[j]!r})" if j < len(samples.names) else "")
     return (
         f"has {np.count_nonzero(~finite)} NaN or infinite numbers of {finite.size}, the first at sample {i + 1}, "
-        f"{_feature(samples, j)}; drop or fill them"
+        f"{where}; drop or fill them"
     )
-
-
-def _feature(samples: Samples, j: int) -> str:
-    return f"feature {j + 1}" + (f" ({samples.names[j]!r})" if j < len(samples.names) else "")
-
-
-def _counters(Y: Floats) -> list[int]:
-    """Features that are whole numbers which only rise, or only fall, over eight samples or more; no row numbers."""
-    if Y.shape[1] < 8:
-        return []
-
-    def counts(rows: Floats) -> NDArray[np.bool_]:
-        steps = np.diff(rows, axis=1)
-        one_way = (steps > 0).all(axis=1) | (steps < 0).all(axis=1)
-        one_way &= ~(steps == 1).all(axis=1)  # of those perdl_client.doubts tells
-        counted: NDArray[np.bool_] = one_way & (rows == np.round(rows)).all(axis=1)
-        return counted
-
-    likely = np.flatnonzero(counts(Y[:, :8]))  # few are left for a look at all samples
-    return [int(j) for j in likely if counts(Y[j : j + 1])[0]]

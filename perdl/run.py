@@ -101,6 +101,14 @@ def _complete(summary: dict[str, Any], settings: Settings, doubts: list[str]) ->
         summary["evaluation"] = dict(compare_on_test_images(D, settings, summary["rounds"]))
 
 
+def add_warnings(folder: Path, doubts: Sequence[str]) -> dict[str, Any]:
+    """Add to ``summary.json`` what is doubtful about the samples; return it."""
+    summary = read_summary(folder)
+    summary["warnings"] = [*summary.get("warnings", []), *doubts]
+    write_json(folder / "summary.json", summary)
+    return summary
+
+
 def serve(
     settings: Settings,
     address: str,

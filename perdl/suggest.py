@@ -116,20 +116,6 @@ def suggest(spectra: Sequence[Spectrum]) -> dict[str, float | int | str]:
     }
 
 
-def agreed_constants(deviations: Sequence[Floats]) -> str:
-    """Return ``data.divide_by`` that brings features to about one size; empty for more than one can read.
-
-    Parameters
-    ----------
-    deviations : sequence of (d,) arrays
-        Standard deviations of each client's features. The median client's count, to one digit.
-    """
-    if not deviations or len(deviations[0]) > 50 or len({len(one) for one in deviations}) > 1:
-        return ""
-    sizes = np.median(np.stack(deviations), axis=0)
-    return ", ".join(f"{float(f'{size:.0e}'):g}" if size > 0 else "1" for size in sizes)
-
-
 def _principal_codes(Y: Floats) -> tuple[Floats, Floats]:
     """Singular values of ``Y`` and its codes in the left singular vectors, which may be long and are not formed."""
     if Y.shape[0] > Y.shape[1]:

@@ -140,7 +140,7 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
         "start_error": relative_error(Y, D, X),
         "nonzeros": float(np.count_nonzero(X)) / Y.shape[1],
         "mean_share": mean_share(Y),
-        "largest_feature_share": largest_feature_share(Y),
+        "largest_feature_share": largest_feature_share(Y, data.cut.channels if data.cut.kind == "window" else 0),
         "shape": "x".join(map(str, data.cut.piece)),
         "names": names,
     }

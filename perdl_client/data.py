@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import logging
 import math
 import os
 from collections.abc import Mapping
@@ -17,8 +18,9 @@ from common.errors import DataError, SettingsError
 from common.protocol import check_name, natural_key
 from common.settings import LearningSettings, Settings
 from common.synthetic import ClientTruth, generate
+from common.words import listed
 from perdl_client.cuts import Cut
-from perdl_client.doubts import doubts, facts
+from perdl_client.doubts import different_units, doubts, facts
 from perdl_client.file_checks import file_error, is_data
 from perdl_client.layouts import LAYOUTS, crop
 from perdl_client.mnist import label_partition, load_mnist
@@ -26,9 +28,11 @@ from perdl_client.preprocess import Preprocessing, cut_of, fit_preprocessing
 from perdl_client.samples import Samples
 from perdl_client.sources import Features, load_samples
 from perdl_client.start import check_fit
+from perdl_client.units import untouched
 from perdl_client.video_source import frame_folder, read_frames
 
 Floats = NDArray[np.floating]
+_log = logging.getLogger("perdl.client")
 
 SIMULATION = "PERDL_SIMULATION"
 """Environment variable that a simulation sets: server and clients are one user on one machine, so paths that the
@@ -123,6 +127,8 @@ def load_data(identity: Identity, settings: Settings) -> ClientData:
     """
     samples = _load(identity, settings)
     cut = cut_of(settings.data, samples.shape)
+    if "data" in identity.node_config:  # only a deployed client itself sees both its samples and what is done to them
+        _note_units(samples, identity, settings)
     try:
         Y = cut.apply(samples.data.T).T.astype(settings.dtype, copy=False)
     except DataError as error:
@@ -136,6 +142,13 @@ def load_data(identity: Identity, settings: Settings) -> ClientData:
     if Z is not Y:
         _require_moderate(Z, f"{identity.name} has, once preprocessed, values", "look at data.divide_by")
     return ClientData(Z, cut, preprocessing, samples.names)
+
+
+def _note_units(samples: Samples, identity: Identity, settings: Settings) -> None:
+    if samples.data.size and untouched(settings.data):
+        doubt = different_units({identity.name: facts(samples.data, samples.shape, samples.names)})
+        if doubt:
+            _log.warning("%s", doubt)
 
 
 def _require_moderate(Y: Floats, whose: str, cure: str) -> None:
@@ -300,10 +313,10 @@ def check_data(settings: Settings) -> list[str]:
         if wrong := features.compare(samples, str(path), samples_in):
             raise file_error(path, wrong)
         check_features(settings, f"client-{i + 1}", math.prod(cut_of(settings.data, samples.shape).piece))
-        if len(samples.shape) == 1 and settings.data.window is None:
-            seen[f"client-{i + 1}"] = facts(samples.data)
-    told = [f"{names[0]}{' (and others)' * (len(names) > 1)}: {note}" for note, names in notes.items()]
-    return told + doubts(seen, f'set data.samples_in = "{"columns" if samples_in == "rows" else "rows"}"')
+        seen[f"client-{i + 1}"] = facts(samples.data, samples.shape, samples.names)
+    told = [f"{listed(names)}: {note}" for note, names in notes.items()]
+    turn = f'set data.samples_in = "{"columns" if samples_in == "rows" else "rows"}"'
+    return told + doubts(seen, turn, settings.data)
 
 
 def check_features(settings: Settings, name: str, n_features: int) -> None:

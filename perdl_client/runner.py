@@ -85,12 +85,9 @@ def node_config(
             raise SettingsError(f"--samples-in {samples_in}: must be rows or columns")
         way: Orientation = "columns" if samples_in == "columns" else "rows"
         samples = load_samples(data, samples_in=way, variable=variable, drop=drop)
-        for note in samples.notes:
+        turn = f"add --samples-in {'columns' if samples_in == 'rows' else 'rows'}"
+        for note in (*samples.notes, *doubts({name: facts(samples.data, samples.shape, samples.names)}, turn)):
             on_doubt(note)
-        if len(samples.shape) == 1:
-            turn = f"add --samples-in {'columns' if samples_in == 'rows' else 'rows'}"
-            for doubt in doubts({name: facts(samples.data)}, turn):
-                on_doubt(doubt)
         told |= {"data": str(data.resolve()), "samples-in": samples_in}
         if variable:
             told["variable"] = variable

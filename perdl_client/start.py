@@ -276,9 +276,17 @@ def mean_share(Y: Floats) -> float:
     return float(np.linalg.norm(Y.mean(axis=1))) ** 2 * Y.shape[1] / size if size > 0 else 0.0
 
 
-def largest_feature_share(Y: Floats) -> float:
-    """Return the share of the samples' energy that the largest feature carries, in [0, 1]."""
+def largest_feature_share(Y: Floats, channels: int = 0) -> float:
+    """Return the share of the samples' energy that the largest feature carries, in [0, 1].
+
+    Parameters
+    ----------
+    Y : (d, n) array
+    channels : int
+        Of windows, three or more: the share of the largest channel, whose moments are features of one kind.
+    """
     energies = np.einsum("ij,ij->i", Y, Y, dtype=np.float64)
+    energies = energies.reshape(-1, channels).sum(axis=0) if channels > 2 else energies
     total = float(energies.sum())
     return float(energies.max()) / total if total > 0 else 0.0
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from common.dictionaries import mutual_coherence
 from common.settings import Settings
+from common.words import listed
 
 Floats = NDArray[np.floating]
 
@@ -20,6 +21,10 @@ ALIKE = 0.8
 """Cosine above which two shared atoms are nearly one."""
 FEW = 3
 """Samples an atom below which a client's own atoms are guesses; and how many times the median error is much."""
+JUMP = 0.5
+"""The last shared path over the next one, above which that is no jump."""
+NEAR = 0.2
+"""Share of the distance of unrelated atoms below which a path that is left is as good as a shared one."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +34,7 @@ class Ended:
     Attributes
     ----------
     report : mapping
-        Of matching: ``n_global``, ``path_lengths``, ``unrelated_edges``, ``misfits``; ``rounds``.
+        Of matching: ``n_global``, ``path_lengths``, ``next_path_length``, ``unrelated_edges``, ``misfits``; ``rounds``.
     clients : mapping of str to mapping
         By client: the facts known of each.
     settings : Settings
@@ -48,9 +53,22 @@ class Ended:
 
     @property
     def edges(self) -> Floats:
-        """Mean edge of each path."""
-        edges: Floats = np.asarray(self.report["path_lengths"], dtype=float) / max(len(self.clients) - 1, 1)
+        """Mean edge of each path that is known, the shared ones first."""
+        n_global, following = self.report["n_global"], self.report.get("next_path_length")
+        lengths = list(self.report["path_lengths"])
+        if len(lengths) == n_global and following is not None:
+            lengths.append(following)
+        edges: Floats = np.asarray(lengths, dtype=float) / max(len(self.clients) - 1, 1)
         return edges
+
+    @property
+    def nearness(self) -> Floats:
+        """Mean edge of each path over that of unrelated atoms, at most 1; of all in a space that others fill, 0."""
+        edges = self.edges
+        unrelated = np.asarray(self.report["unrelated_edges"], dtype=float)[: len(edges)]
+        room = unrelated > 0
+        near: Floats = np.where(room, np.minimum(edges[: len(unrelated)] / np.where(room, unrelated, 1), 1), 0.0)
+        return near
 
     def where(self, key: str, limit: float) -> list[str]:
         """Clients of which a fact is known and above a limit."""
@@ -62,6 +80,7 @@ def warnings(run: Ended) -> list[str]:
     checks = (
         _alone,
         _unrelated,
+        _no_jump,
         _strangers,
         _nothing_shared,
         _one_more,
@@ -81,15 +100,43 @@ def _alone(run: Ended) -> str:
 
 
 def _unrelated(run: Ended) -> str:
-    edges, unrelated = run.edges[: run.report["n_global"]], np.asarray(run.report["unrelated_edges"])
-    chance = unrelated[: len(edges)]  # 0 where atoms that are left fill the space: all are near there
-    far = int(np.count_nonzero((edges > 0.8 * chance) & (chance > 0))) if len(run.clients) > 1 else 0
+    far = _far(run)
     if not far:
         return ""
+    k, jump = run.report["n_global"], int(np.diff(run.nearness[: run.report["n_global"]], prepend=0.0).argmax())
+    clear = jump > 0 and run.nearness[jump - 1] <= JUMP * run.nearness[jump]
+    where = f"path lengths jump after {jump} of them" if clear else "path lengths show no jump"
     return (
-        f"{far} of {len(edges)} global atoms were no nearer across clients at the start than unrelated atoms would "
-        f"be (mean distance {edges.max():.2f}, unrelated {unrelated[0]:.2f}): clients came to agree on "
-        "them by averaging; lower n_global if you look for what is shared from the start"
+        f"{far} of {k} global atoms were no nearer across clients at the start than unrelated atoms would "
+        f"be (mean distance {run.edges[:k].max():.2f}, unrelated {run.report['unrelated_edges'][0]:.2f}): {where}, and "
+        "clients came to agree on them by averaging; lower n_global if you look for what is shared from the start"
+    )
+
+
+def _far(run: Ended) -> int:
+    """How many shared atoms were no nearer than unrelated ones."""
+    k = run.report["n_global"]  # nearness is 0 where atoms that are left fill the space: all are near there
+    return int(np.count_nonzero(run.nearness[:k] > 0.8)) if len(run.clients) > 1 else 0
+
+
+def _no_jump(run: Ended) -> str:
+    """The shared paths end where the next one is hardly longer, so that they may end anywhere."""
+    k, near = run.report["n_global"], run.nearness
+    if len(run.clients) < 2 or not 0 < k <= len(near) or _far(run):
+        return ""
+    room = k < len(near) and run.report["unrelated_edges"][k] > 0
+    last, after = float(near[:k].max()), float(near[k]) if room else 1.0
+    if last <= JUMP * after and after >= NEAR:
+        return ""
+    unrelated = np.asarray(run.report["unrelated_edges"])
+    following = f"the next {run.edges[k]:.2f}" if room else "and none is left to compare it with"
+    cure = (
+        "set n_global yourself" if run.settings.n_global == "auto" else "or set n_global = auto, which looks for a jump"
+    )
+    return (
+        f"path lengths show no jump: of {k} shared paths the longest has a mean distance of {run.edges[:k].max():.2f}, "
+        f"{following} (unrelated atoms {unrelated[k - 1]:.2f}), so that it is a guess how many atoms are shared; look "
+        f"at the units of the features (perdl check, data.divide_by), the threshold and the number of samples, {cure}"
     )
 
 
@@ -119,6 +166,8 @@ def _one_more(run: Ended) -> str:
     """A path that ``auto`` left out though it is nearer than chance."""
     k, edges, unrelated = run.report["n_global"], run.edges, np.asarray(run.report["unrelated_edges"])
     if run.settings.n_global != "auto" or not 0 < k < min(len(edges), len(unrelated)) or len(run.clients) < 2:
+        return ""
+    if _no_jump(run):
         return ""
     # Few clients in few dimensions are near by chance: of random atoms at most 2 in 100 paths were below this.
     freedom = (len(run.clients) - 1) * (len(run.dictionary) - k)
@@ -180,7 +229,7 @@ def _out_of_scale(run: Ended) -> str:
         return ""
     facts, learning = run.clients[empty[0]], run.settings.for_client(empty[0])
     return (
-        f"the threshold is out of scale at {_names(empty)}: with threshold = {learning.threshold:g} "
+        f"the threshold is out of scale at {listed(empty)}: with threshold = {learning.threshold:g} "
         f"{learning.threshold_unit}, codes keep {facts['nonzeros']:.2f} atoms a sample and lose "
         f"{errors[empty[0]] ** 2:.0%} of the energy; lower threshold"
         f"{'' if learning.threshold_unit == 'rms' else ', or set threshold_unit = rms'}"
@@ -197,7 +246,7 @@ def _dense(run: Ended) -> str:
         return ""
     facts = run.clients[dense[0]]
     return (
-        f"codes are not sparse ({facts['nonzeros']:.1f} of {facts['n_atoms']} atoms a sample at {_names(dense)}): "
+        f"codes are not sparse ({facts['nonzeros']:.1f} of {facts['n_atoms']} atoms a sample at {listed(dense)}): "
         "raise threshold or set threshold_unit = rms"
     )
 
@@ -218,7 +267,7 @@ def _one_feature(run: Ended) -> str:
         return ""
     share = run.clients[large[0]]["largest_feature_share"]
     return (
-        f"one feature carries {share:.1%} of the energy of the data of {_names(large)}, and atoms will show little "
+        f"one feature carries {share:.1%} of the energy of the data of {listed(large)}, and atoms will show little "
         "else: it is a row number or a time, which should go, or has a unit of its own; set data.divide_by to "
         "constants that all clients agree on"
     )
@@ -231,7 +280,7 @@ def _few_samples(run: Ended) -> str:
     facts = run.clients[few[0]]
     weigh = "" if run.settings.aggregation in ("energy", "procrustes") else ", or aggregation = procrustes"
     return (
-        f"few samples for their atoms ({facts['n_samples']} for {facts['n_atoms']}) at {_names(few)}: own atoms are "
+        f"few samples for their atoms ({facts['n_samples']} for {facts['n_atoms']}) at {listed(few)}: own atoms are "
         f"then hardly more than single samples; give more samples or fewer atoms (n_atoms){weigh}"
     )
 
@@ -243,17 +292,11 @@ def _badly_explained(run: Ended) -> str:
     if not bad:
         return ""
     return (
-        f"the data of {_names(bad)} are explained much worse than the others' (error {errors[bad[0]]:.2g}, median "
+        f"the data of {listed(bad)} are explained much worse than the others' (error {errors[bad[0]]:.2g}, median "
         f"{median:.2g}): look at their scale, noise and number of samples, or leave them out"
     )
 
 
-def _names(names: Sequence[str], most: int = 3) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
-def _atoms(atoms: Sequence[int] | NDArray[np.intp], most: int = 3) -> str:
+def _atoms(atoms: Sequence[int] | NDArray[np.intp]) -> str:
     """Name atoms as figures number them, from 1."""
-    numbers = ", ".join(str(int(j) + 1) for j in atoms[:most])
-    more = f" and {len(atoms) - most} more" if len(atoms) > most else ""
-    return f"shared atom{'s' * (len(atoms) != 1)} {numbers}{more}"
+    return f"shared atom{'s' * (len(atoms) != 1)} {listed(int(j) + 1 for j in atoms)}"

@@ -52,6 +52,8 @@ class Matching:
         Mean of the aligned atoms of each path; shorter than one where clients disagree.
     local_dictionaries : list of (d, r_i - n_global) float
         What is left of each dictionary, in its own order.
+    next_length : float, optional
+        Of the path that would have been next; none where some client has no atom left.
     """
 
     indices: Ints
@@ -59,6 +61,7 @@ class Matching:
     path_lengths: Floats
     global_dictionary: Floats
     local_dictionaries: list[Floats]
+    next_length: float | None
 
 
 def global_matching(
@@ -97,7 +100,8 @@ def global_matching(
     indices, lengths, reference = METHODS[method](dictionaries, n_global)
     signs, global_dictionary = _average(dictionaries, indices, reference)
     local = [D[:, np.setdiff1d(np.arange(D.shape[1]), chosen)] for D, chosen in zip(dictionaries, indices, strict=True)]
-    return Matching(indices, signs, lengths, global_dictionary, local)
+    next_length = float(lengths[n_global]) if n_global < min(D.shape[1] for D in dictionaries) else None
+    return Matching(indices, signs, lengths[:n_global], global_dictionary, local, next_length)
 
 
 def align(global_dictionary: Floats, dictionary: Floats) -> Ints:
@@ -147,7 +151,7 @@ def suggest_n_global(
     """
     _check(dictionaries, 0, names)
     sizes = [D.shape[1] for D in dictionaries]
-    lengths = METHODS[method](dictionaries, min(sizes))[1]
+    lengths = METHODS[method](dictionaries, min(sizes))[1][: min(sizes)]
     if len(sizes) == 1 or min(sizes) == 0:
         return min(sizes), lengths
     unrelated = unrelated_edges(len(dictionaries[0]), tuple(sizes), method)
@@ -207,19 +211,20 @@ def _random_atoms(rng: np.random.Generator, d: int, m: int, orthonormal: bool) -
 
 
 def _shortest_paths(dictionaries: Sequence[Floats], n_paths: int) -> tuple[Ints, Floats, int]:
-    if n_paths == 0:  # some client may have no atom at all
+    n_found = min(n_paths + 1, *(D.shape[1] for D in dictionaries))
+    if n_found == 0:  # some client may have no atom at all
         return np.empty((len(dictionaries), 0), dtype=np.intp), np.empty(0), 0
     # Rows are the later layer, so that the search for the best predecessor reads memory in order.
     weights = [atom_distances(b, a) for a, b in itertools.pairwise(dictionaries)]
     cost, pred = _first_pass(weights, dictionaries[0].shape[1])
-    indices = np.empty((len(dictionaries), n_paths), dtype=np.intp)
-    lengths = np.empty(n_paths)
-    for j in range(n_paths):
+    indices = np.empty((len(dictionaries), n_found), dtype=np.intp)
+    lengths = np.empty(n_found)
+    for j in range(n_found):
         path = _trace(cost, pred)
         lengths[j] = cost[-1][path[-1]]
         indices[:, j] = path
         _remove(path, weights, cost, pred)
-    return indices, lengths, 0
+    return indices[:, :n_paths], lengths, 0
 
 
 def _first_pass(weights: list[Floats], r_first: int) -> tuple[list[Floats], list[Ints]]:
@@ -272,7 +277,10 @@ METHODS: dict[str, Callable[[Sequence[Floats], int], tuple[Ints, Floats, int]]] 
     "chain": _shortest_paths,
     "star": star_paths,
 }
-"""From dictionaries and a number of paths to ``indices`` (N, n_paths), ``lengths`` (n_paths,) and whose signs count."""
+"""From dictionaries and a number of paths to ``indices`` (N, n_paths), ``lengths`` and whose signs count.
+
+Lengths are of these paths and, where no client's atoms have come to an end, of the one that would be next.
+"""
 
 
 def _check(dictionaries: Sequence[Floats], n_global: int, names: Sequence[str] | None) -> None:

@@ -41,8 +41,9 @@ def star_paths(dictionaries: Sequence[Floats], n_paths: int) -> tuple[Ints, Floa
     -------
     indices : (N, n_paths) int
         Column ``j`` holds the atoms paired with the centre's ``j``-th most shared one; no client's atom twice.
-    lengths : (n_paths,) array
-        ``N - 1`` times the median edge of each, ascending; comparable with the sum of a chain's ``N - 1`` edges.
+    lengths : (n_paths,) or (n_paths + 1,) array
+        ``N - 1`` times the median edge of each, ascending; comparable with the sum of a chain's ``N - 1`` edges. Where
+        the centre has one more atom, also of its most shared one.
     centre : int
 
     Notes
@@ -66,7 +67,7 @@ def star_paths(dictionaries: Sequence[Floats], n_paths: int) -> tuple[Ints, Floa
         if cost < least:
             least, centre, indices = cost, int(m), np.array([index for index, _ in pairs])
             indices[m] = offers[m]  # itself, even among atoms that it has twice
-    return indices, (len(dictionaries) - 1) * typical[centre][offers[centre]], centre
+    return indices, (len(dictionaries) - 1) * np.sort(typical[centre])[: n_paths + 1], centre
 
 
 def pair_atoms(A: Floats, B: Floats) -> tuple[Ints, Floats]:

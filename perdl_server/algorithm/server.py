@@ -30,7 +30,7 @@ class Match:
     indices : (N, r_g) int array
         Which atom of client i, of those that it sent, begins global atom j.
     report : dict
-        For the summary: ``n_global``, ``path_lengths``, ``unrelated_edges``, ``misfits``.
+        For the summary: ``n_global``, ``path_lengths``, ``next_path_length``, ``unrelated_edges``, ``misfits``.
     """
 
     indices: Ints
@@ -121,6 +121,7 @@ class PermaServer:
         report = {
             "n_global": n_global,
             "path_lengths": matching.path_lengths if lengths is None else lengths,
+            "next_path_length": matching.next_length,
             "unrelated_edges": unrelated,
             "misfits": [names[i] for i in misfits(Ds, matching.indices, unrelated)],
         }

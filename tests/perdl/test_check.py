@@ -1,5 +1,6 @@
 """``perdl check``: what it counts is what is there, and a run with the settings that it suggests finds the truth."""
 
+import html
 import json
 import shlex
 import tomllib
@@ -11,12 +12,14 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
+from common.dictionaries import dictionary_distance
 from common.errors import PerdlError
 from common.settings import load_settings, override_settings
 from common.synthetic import generate
 from perdl.check import check, find_clients
 from perdl.cli import app
 from perdl.command import find_config
+from perdl.report import render_report
 from perdl.run import simulate
 from perdl.suggest import spectrum, suggest
 from perdl_client.data import SIMULATION
@@ -113,12 +116,11 @@ def test_row_numbers_times_and_other_units_are_noted(tmp_path):
     for i, table in enumerate(tables, start=1):
         np.savetxt(tmp_path / f"{i}.csv", table, delimiter=",", header="n,a,b,c,d,e,f", comments="")
     notes = report_of(tmp_path).notes
-    assert notes[0].startswith("client-1: feature 1 ('n') carries most of the energy")
-    assert notes[1].startswith("client-2: feature 1 ('n') goes up or down by whole numbers from sample to sample")
-    assert notes[2].startswith("client-3: feature 7 ('f') carries most of the energy")
-    assert notes[3].startswith("feature 1 of client-1 counts the samples (row numbers?)")
-    assert "times those of client-4; if they are in other units" in notes[4]
-    assert len(notes) == 5
+    assert notes[0].startswith("client-3: feature 7 ('f') carries most of the energy")
+    assert notes[1].startswith("feature 1 ('n') of client-1 counts the samples (row numbers?)")
+    assert notes[2].startswith("feature 1 ('n') of client-2 goes up or down by whole numbers from sample to sample")
+    assert "times those of client-4; if they are in other units" in notes[3]
+    assert len(notes) == 4
 
 
 def test_a_client_with_few_samples_is_noted(tmp_path):
@@ -264,6 +266,7 @@ def test_other_units_are_cured_by_constants_with_which_the_suggestion_is_made(tm
         np.savetxt(f"{i}.csv", samples(f"client-{i}") * [1, 1, 1, 1, 1, 100], delimiter=",")
     report = report_of("*.csv")
     assert report.notes[0].startswith("client-1, client-2, client-3: feature 6 carries most of the energy")
+    assert report.notes[1].startswith("the spreads of the features differ by a factor of ")
     assert "-c 'data.divide_by=0." in report.notes[1]
     assert len(report.notes) == 2
     assert report.suggested["n_atoms"] == 6
@@ -272,6 +275,97 @@ def test_other_units_are_cured_by_constants_with_which_the_suggestion_is_made(tm
     assert "one feature carries" not in done.output
     told = override_settings(SETTINGS, {"data.divide_by": "1"})
     assert report_of("*.csv", settings=told).suggested["data.divide_by"] == "1", "what is told is not changed"
+
+
+def vital_signs(seed, n=300, d=10):
+    """Ten vital signs of six clients, who share three atoms and have two each: samples, the atoms, the spreads."""
+    rng = np.random.default_rng(seed)
+    sizes = np.array([15, 0.4, 1.1, 8, 4, 0.9, 12, 2.5, 0.6, 6.0])
+    means = np.array([120, 37, 7.4, 80, 16, 5, 95, 24, 1, 60.0])
+    shared = np.linalg.qr(rng.standard_normal((d, 3))).Q
+    clients = []
+    for _ in range(6):
+        D = np.linalg.qr(np.hstack([shared, rng.standard_normal((d, 2))])).Q
+        D[:, :3] = shared
+        codes = rng.uniform(0.5, 1.5, (5, n)) * rng.choice([-1, 1], (5, n)) * (rng.random((5, n)) < 0.3)
+        clients.append((D @ codes + 0.05 * rng.standard_normal((d, n))).T * 2 * sizes + means)
+    return clients, shared, 2 * sizes
+
+
+def test_vital_signs_are_understood_by_following_what_is_suggested(tmp_path, monkeypatch):
+    """Three shared atoms, each within 0.15 of the truth in divided units; constants that are the truth give 0.01."""
+    monkeypatch.chdir(tmp_path)
+    clients, shared, sizes = vital_signs(seed=0)
+    for i, Y in enumerate(clients):
+        np.savetxt(f"{i}.csv", Y, delimiter=",", fmt="%.5f")
+    output = run("*.csv").output
+    (note,) = [line for line in output.splitlines() if line.startswith("note:")]
+    assert note.startswith("note: the spreads of the features differ by a factor of ")
+    (line,) = [line for line in output.splitlines() if line.startswith("perdl simulate")]
+    assert invoked(f"{line} --output found").exit_code == 0
+    summary = json.loads(Path("found/summary.json").read_text())
+    assert summary["n_global"] == 3
+    assert summary["warnings"] == []
+    divide_by = summary["settings"]["data"]["divide_by"]
+    assert divide_by in note
+    constants = np.array([float(one) for one in divide_by.split(",")])
+    assert (constants / sizes).max() < 2.5 * (constants / sizes).min(), "about the spreads, up to a factor for all"
+    D = np.load("found/global_dictionary.npz")["dictionary"]
+    truth = shared * (sizes / constants)[:, None]
+    units = [A / np.linalg.norm(A, axis=0) for A in (D, truth)]
+    assert dictionary_distance(*units) < 0.15
+    told = [line.split("-c 'data.divide_by")[0], "--output", "undivided"]  # the same without
+    assert "note: the spreads of the features differ by a factor of " in invoked(" ".join(told)).output
+
+
+def test_channels_of_windows_have_one_constant_each_and_pixels_none(tmp_path):
+    rng = np.random.default_rng(0)
+    for i in range(3):
+        np.save(tmp_path / f"{i}.npy", rng.standard_normal((320, 3)) * [1, 0.02, 30])
+    told = load_settings(find_config("files"), ["data.window=16"])
+    report = report_of(tmp_path, settings=told)
+    constants = [float(one) for one in str(report.suggested["data.divide_by"]).split(",")]
+    np.testing.assert_allclose(constants, [1, 0.02, 30], rtol=0.15)
+    assert report.suggested["data.window"] == 16
+    assert report.notes[0].startswith("client-1, client-2, client-3: feature 3 carries most of the energy")
+    for i in range(3):
+        np.save(tmp_path / f"{i}.npy", (rng.standard_normal((320, 6)) * [1, 0.02, 30, 1, 1, 1]).reshape(-1, 2, 3))
+    report = report_of(tmp_path)
+    assert "data.divide_by" not in report.suggested
+    assert "spreads" not in " ".join(report.notes)
+
+
+@pytest.mark.parametrize("window", [[], ["data.window=16"]])
+@pytest.mark.parametrize(
+    ("case", "note"),
+    [
+        ("rows", "feature 1 of client-1, client-2, client-3 counts the samples (row numbers?)"),
+        ("units", "the numbers of client-2 are about 1104 times those of client-3"),
+        ("m999", "features 1, 2 of client-2 hold -999, far beyond all other numbers there"),
+    ],
+)
+def test_windows_silence_no_note(cases, tmp_path, case, note, window):
+    """In check and in a simulation, whose summary and page have it."""
+    place = cases / "window_silences_notes" / case
+    told = load_settings(find_config("files"), window)
+    assert [one for one in report_of(place, settings=told).notes if one.startswith(note)]
+    options = ["n_atoms=2", "rounds=1", "n_global=1", "n_clients=3", f"output={tmp_path}", f"data.path={place}"]
+    summary = simulate(override_settings(told, options))
+    assert [one for one in summary["warnings"] if one.startswith(note)]
+    assert json.loads((tmp_path / "summary.json").read_text())["warnings"] == summary["warnings"]
+    assert note in html.unescape(render_report(tmp_path))
+
+
+def test_copies_and_other_scales_of_images_are_noted(tmp_path):
+    rng = np.random.default_rng(0)
+    images = rng.random((30, 8, 8))
+    for name, array in (("1", images), ("2", images), ("3", 500 * rng.random((30, 8, 8)))):
+        np.save(tmp_path / f"{name}.npy", array)
+    for override in ([], ["data.patch=4"]):
+        notes = report_of(tmp_path, settings=load_settings(find_config("files"), override)).notes
+        assert notes[0] == "client-2 has the very samples of client-1; give each client its own"
+        assert notes[1].startswith("the numbers of client-3 are about ")
+        assert len(notes) == 2
 
 
 # What is suggested

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import pickle
 import re
 import subprocess
@@ -385,6 +386,19 @@ def test_doubts_are_warnings():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         PerDL(**FAST).fit(DATA)
+
+
+def test_doubts_about_samples_are_in_the_summary_too(tmp_path):
+    counted = {name: np.column_stack([np.arange(len(X)), X]) for name, X in DATA.items()}
+    with pytest.warns(UserWarning, match="counts the samples") as told:
+        model = PerDL(**FAST, rounds=1, output=tmp_path / "run").fit(counted)
+    warned = [str(one.message) for one in told]
+    assert len([text for text in warned if "counts the samples" in text]) == 1
+    assert set(model.summary_["warnings"]) <= set(warned)
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["warnings"] == model.summary_["warnings"]
+    sizes = np.array([1, 100, *[1] * (D - 2)])
+    with pytest.warns(UserWarning, match="the spreads of the features differ by a factor of"):
+        PerDL(**FAST, rounds=1).fit({name: X * sizes for name, X in DATA.items()})
 
 
 def test_two_threads_fit_at_once(model):

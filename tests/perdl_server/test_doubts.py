@@ -98,6 +98,58 @@ def test_a_path_that_auto_left_out_is_told_if_it_is_nearer_than_chance():
     assert sum(map(bool, told)) > len(told) / 2
 
 
+def after_matching(Ds, n_global):
+    """What is doubtful about a run that ended right after these dictionaries were matched."""
+    settings = settings_from_values({"n_global": n_global, "n_clients": len(Ds), "data": {"source": "memory"}})
+    server = PermaServer(settings)
+    match = server.match({f"c{i}": D for i, D in enumerate(Ds)}, [np.ones(Ds[0].shape[1])] * len(Ds))
+    facts = {f"c{i}": {"n_samples": 99, "n_atoms": 6, "nonzeros": 1, "start_error": 0} for i in range(len(Ds))}
+    return ended_warnings(Ended(match.report, facts, settings, server.global_dictionary, server.consensus))
+
+
+def no_jump(Ds, n_global):
+    return [text for text in after_matching(Ds, n_global) if "path lengths show no jump" in text]
+
+
+@pytest.mark.parametrize("method", ["auto", "by hand"])
+def test_paths_without_a_jump_are_told(method):
+    """Three atoms are shared, each client's versions some way off them: hardly, then so far that they may be chance."""
+
+    def start(off, seed, d=10):
+        rng = np.random.default_rng(seed)
+        shared = np.linalg.qr(rng.standard_normal((d, 3))).Q
+        noise = off / np.sqrt(d) * np.array([0.2, 1, 1.6])
+        return [
+            np.linalg.qr(np.hstack([shared + noise * rng.standard_normal((d, 3)), rng.standard_normal((d, 3))])).Q
+            for _ in range(6)
+        ]
+
+    n_global = 3 if method == "by hand" else "auto"
+    assert [no_jump(start(0.05, seed), n_global) for seed in range(10)] == [[]] * 10
+    told = [no_jump(start(0.25, seed), n_global) for seed in range(10)]
+    assert sum(map(bool, told)) >= 4
+    text = next(text[0] for text in told if text)
+    assert "data.divide_by" in text
+    assert ("set n_global = auto" in text) == (method == "by hand")
+    (text,) = no_jump(start(0.05, 0), 2)
+    assert "of 2 shared paths the longest has a mean distance of 0.0" in text, "the third is as near"
+    # All shared, or none: there is no path after the last, and chance is told as such.
+    alike = [BASIS] * 4
+    assert no_jump(alike, 8 if method == "by hand" else "auto") == []
+    apart = [np.linalg.qr(RNG.standard_normal((20, 6))).Q for _ in range(5)]
+    found = no_jump(apart, n_global)
+    assert found == [] if n_global == "auto" else "no nearer across clients at the start" in found[0]
+
+
+def test_where_paths_jump_before_the_last_it_is_said():
+    shared = np.linalg.qr(RNG.standard_normal((20, 3))).Q
+    Ds = [np.linalg.qr(np.hstack([shared, RNG.standard_normal((20, 3))])).Q for _ in range(5)]
+    assert no_jump(Ds, 5) == []
+    found = after_matching(Ds, 5)
+    assert "2 of 5 global atoms" in found[0]
+    assert "path lengths jump after 3 of them" in found[0]
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_strangers_and_made_up_data_have_no_next_path(seed):
     RNG.bit_generator.state = np.random.default_rng(seed).bit_generator.state

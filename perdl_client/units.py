@@ -1,0 +1,92 @@
+"""Features in different units: how their spreads are compared, and the constants that bring them to one size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.data_settings import DataSettings
+from common.words import listed
+
+Floats = NDArray[np.floating]
+
+FACTOR = 10.0
+"""Ratio of features' spreads from which on they are likely to be in different units."""
+MOST = 50
+"""Features (or channels) up to which they are told apart: more are pixels, wavelengths or genes, of one kind."""
+
+_ENOUGH = 20_000
+_NORMAL = 3.2897
+"""Width of the middle 90 % of a normal distribution, in standard deviations."""
+
+
+def spreads(Y: Floats) -> Floats:
+    """Return the robust standard deviation of each feature: of the middle 90 % of its numbers.
+
+    Parameters
+    ----------
+    Y : (d, n) array
+        Finite.
+
+    Returns
+    -------
+    (d,) array
+        Of a feature that is the same in 90 % of the samples, the size of its largest event.
+    """
+    Y = Y[:, :: max(1, Y.shape[1] // _ENOUGH)].astype(np.float64)
+    largest = float(np.abs(Y).max(initial=0.0)) or 1.0  # divided by first: numbers may be too large to be squared
+    Y = Y / largest
+    low, high = np.quantile(Y, (0.05, 0.95), axis=1)
+    events = np.abs(Y - low[:, None]).max(axis=1)
+    robust: Floats = np.where(high > low, (high - low) / _NORMAL, events)
+    return robust * largest
+
+
+def pooled(clients: Sequence[Floats]) -> Floats:
+    """Return the spread of each feature at the median client, of those where it is not constant; else 0.
+
+    Parameters
+    ----------
+    clients : sequence of (d,) arrays
+        What :func:`spreads` gave; empty if there are none, or clients have other numbers of features.
+    """
+    if not clients or len({len(one) for one in clients}) > 1:
+        return np.zeros(0)
+    middle = [np.median(sizes[sizes > 0]) if (sizes > 0).any() else 0.0 for sizes in np.stack(clients).T]
+    return np.array(middle)
+
+
+def differ(sizes: Floats) -> bool:
+    """Return whether features' spreads are so far apart that they are likely to be in different units."""
+    moving = sizes[sizes > 0]
+    return bool(len(moving) > 1 and moving.max() > FACTOR * moving.min())
+
+
+def how_they_differ(sizes: Floats, names: Sequence[str] = ()) -> str:
+    """Return in words by how much features' spreads differ, with the smallest and largest ones."""
+    order = [int(j) for j in np.argsort(sizes, kind="stable") if sizes[j] > 0]
+    ratio = sizes[order[-1]] / sizes[order[0]]
+    ends = (f"{feature(j, names)}: {sizes[j]:.2g}" for j in (order[0], order[-1]))
+    return f"the spreads of the features differ by a factor of {ratio:.2g} ({', '.join(ends)})"
+
+
+def feature(j: int, names: Sequence[str] = ()) -> str:
+    """Return what feature ``j`` (from 0) is called: its number from 1, and its name if it has one."""
+    return f"feature {labels([j], names)}"
+
+
+def labels(which: Sequence[int], names: Sequence[str] = ()) -> str:
+    """Return the numbers of features from 1, with their names: "1 ('age'), 4 ('mass') and 3 more"."""
+    return listed(f"{j + 1}" + (f" ({names[j]!r})" if j < len(names) else "") for j in which)
+
+
+def constants(sizes: Floats) -> str:
+    """Return ``data.divide_by`` that brings features to about one size: their spreads in two digits; 1 if constant."""
+    return ", ".join(f"{float(f'{size:.1e}'):g}" if size > 0 else "1" for size in sizes)
+
+
+def untouched(data: DataSettings) -> bool:
+    """Return whether features are learnt from in the units in which the files have them."""
+    return data.divide_by is None and data.scale != "features" and not data.whiten and data.patch is None
