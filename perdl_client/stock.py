@@ -47,6 +47,8 @@ def stock_command(
     environment = flower_environment()
     if is_loopback(split_address(server, "the server's address")[0]):
         environment = without_proxies(environment)
+    if "folder" in node_config:  # a user may have no home
+        environment.setdefault("FLWR_HOME", str(Path(str(node_config["folder"])) / "flower"))
     argv = [flower_command("flower-supernode", environment), "--superlink", server]
     if certs is None:
         argv += ["--insecure"]
