@@ -129,7 +129,12 @@ def check(
         try:
             data = settings.data
             samples = load_samples(
-                file, samples_in=data.samples_in, variable=data.variable, drop=data.drop, allow_nan=True
+                file,
+                samples_in=data.samples_in,
+                variable=data.variable,
+                drop=data.drop,
+                allow_nan=True,
+                dtype=settings.dtype,
             )
         except DataError as error:
             problems.append(f"{look.name}: {error}")

@@ -13,6 +13,7 @@ from common.settings import Settings
 from common.words import listed
 from perdl.suggest import Spectrum, spectrum
 from perdl_client.doubts import Facts, facts
+from perdl_client.moments import finite_sizes, variances
 from perdl_client.preprocess import cut_of, fit_preprocessing
 from perdl_client.samples import Samples
 from perdl_client.start import mean_share
@@ -75,15 +76,14 @@ def measure(look: Look, samples: Samples, settings: Settings) -> tuple[Spectrum,
     Y, nothing = samples.data, Spectrum(0, 0, 0.0, 0.0)
     look.features, look.samples = Y.shape
     look.shape, look.dtype = list(samples.shape), Y.dtype.name
-    finite = np.isfinite(Y)
-    look.missing = int(finite.size - np.count_nonzero(finite))
-    wrong = [_missing(samples, finite)] if look.missing else []
-    largest = float(np.abs(Y).max(initial=0.0, where=finite))
+    n_finite, largest, size = finite_sizes(Y)
+    look.missing = Y.size - n_finite
+    wrong = [_missing(samples, np.isfinite(Y))] if look.missing else []
     if largest > np.finfo(Y.dtype).max ** 0.25:
         return nothing, None, [*wrong, f"has values up to {largest:.3g}, too large to compute with: rescale them"]
-    look.rms = float(np.sqrt(np.mean(np.square(Y, dtype=np.float64), where=finite))) if finite.any() else None
+    look.rms = size if n_finite else None
     if look.missing:
-        Y = Y[:, finite.all(axis=0)]
+        Y = Y[:, np.isfinite(Y).all(axis=0)]
     if Y.shape[1] == 0:
         return nothing, None, wrong
     seen = facts(Y, samples.shape, samples.names)
@@ -93,19 +93,19 @@ def measure(look: Look, samples: Samples, settings: Settings) -> tuple[Spectrum,
         look.mean_share = mean_share(Y)
         # As it is suggested to learn from them: scales and whitening depend on whether the mean is off.
         told = settings.data.model_copy(update={"center": True})
-        Y = fit_preprocessing(Y, told, look.name, channels).apply(Y)
+        prepared = fit_preprocessing(Y, told, look.name, channels).apply
     except (DataError, SettingsError) as error:
         return nothing, seen, [*wrong, str(error)]
-    directions = spectrum(Y)
+    directions = spectrum(Y, prepared)
     look.rank = directions.rank
     if directions.rank == 0:
         which = "has one sample only" if Y.shape[1] == 1 else "all its samples are the same"
         return directions, None, [*wrong, f"{which}, so nothing can be learnt from its differences"]
-    variances = Y.var(axis=1, dtype=np.float64)
+    energies = variances(Y, prepared)
     if settings.data.window is not None:
-        variances = variances.reshape(-1, channels).sum(axis=0)
-    top = int(np.argmax(variances))
-    look.largest_feature, look.largest_share = top + 1, float(variances[top] / variances.sum())
+        energies = energies.reshape(-1, channels).sum(axis=0)
+    top = int(np.argmax(energies))
+    look.largest_feature, look.largest_share = top + 1, float(energies[top] / energies.sum())
     return directions, seen, wrong
 
 

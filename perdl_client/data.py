@@ -137,10 +137,10 @@ def load_data(identity: Identity, settings: Settings) -> ClientData:
         raise DataError(f"{identity.name} has no data: {Y.shape[1]} samples of {Y.shape[0]} features")
     _require_moderate(Y, f"{identity.name} has values", "rescale them")
     preprocessing = fit_preprocessing(Y, settings.data, identity.name, cut.channels)
+    is_own = Y.flags.writeable and SAMPLES not in identity.node_config  # a file mapped into memory is read-only
     with np.errstate(over="ignore", invalid="ignore"):
-        Z = preprocessing.apply(Y)
-    if Z is not Y:
-        _require_moderate(Z, f"{identity.name} has, once preprocessed, values", "look at data.divide_by")
+        Z = preprocessing.apply(Y, in_place=is_own)
+    _require_moderate(Z, f"{identity.name} has, once preprocessed, values", "look at data.divide_by")
     return ClientData(Z, cut, preprocessing, samples.names)
 
 
@@ -153,7 +153,7 @@ def _note_units(samples: Samples, identity: Identity, settings: Settings) -> Non
 
 def _require_moderate(Y: Floats, whose: str, cure: str) -> None:
     """Raise if numbers are so large or so small that their squares' sums leave the float type."""
-    largest, limits = float(np.abs(Y).max()), np.finfo(Y.dtype)
+    largest, limits = max(float(Y.max()), -float(Y.min())), np.finfo(Y.dtype)
     if not largest < limits.max**0.25:
         raise DataError(f"{whose} up to {largest:.3g}, too large for {Y.dtype}: {cure}")
     if 0 < largest < limits.tiny**0.5 * 1e3:
@@ -194,6 +194,7 @@ def _load(identity: Identity, settings: Settings) -> Samples:
             samples_in=own.get("samples-in", "rows"),
             variable=own.get("variable") or None,
             drop=own.get("drop") or None,
+            dtype=settings.dtype,
         )
     known = truth(identity, settings)
     if known is not None:
@@ -223,6 +224,7 @@ def _load(identity: Identity, settings: Settings) -> Samples:
         samples_in=data.samples_in,
         variable=data.variable,
         drop=data.drop,
+        dtype=settings.dtype,
     )
 
 
@@ -307,7 +309,13 @@ def check_data(settings: Settings) -> list[str]:
     features, samples_in, seen = Features(), settings.data.samples_in, {}
     notes: dict[str, list[str]] = {}  # who, by what is said
     for i, path in enumerate(_one_file_each(settings)):
-        samples = load_samples(path, samples_in=samples_in, variable=settings.data.variable, drop=settings.data.drop)
+        samples = load_samples(
+            path,
+            samples_in=samples_in,
+            variable=settings.data.variable,
+            drop=settings.data.drop,
+            dtype=settings.dtype,
+        )
         for note in samples.notes:
             notes.setdefault(note, []).append(f"client-{i + 1}")
         if wrong := features.compare(samples, str(path), samples_in):

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from common.data_settings import DataSettings
 from common.words import listed
+from perdl_client.moments import root_mean_square
 from perdl_client.units import MOST, differ, how_they_differ, labels, pooled, spreads, untouched
 
 Floats = NDArray[np.floating]
@@ -87,9 +88,7 @@ def facts(Y: Floats, shape: Sequence[int] = (), names: tuple[str, ...] = ()) -> 
     d, n = Y.shape
     image = len(shape) > 1
     missing, missing_in = _missing(Y, image)
-    measured = Y if missing is None else Y[missing != Y]
-    largest = float(max(-measured.min(), measured.max())) or 1.0  # divided by first: squares may be too large
-    rms = largest * float(np.sqrt(np.mean(np.square(measured / largest))))
+    rms = root_mean_square(Y if missing is None else Y[missing != Y].reshape(1, -1))
     mark = hashlib.blake2b(np.ascontiguousarray(Y.T).data, digest_size=16).digest()
     sizes = spreads(Y) if not image and d <= MOST else None
     counting = _all_along(Y, _counts) if d > 1 else ()

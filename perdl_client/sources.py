@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.errors import SettingsError
+from common.settings import Dtype
 from perdl_client.arrow_source import read_arrow
 from perdl_client.columns import column_name, lacking
 from perdl_client.csv_source import place_in_csv, read_csv
@@ -26,6 +27,7 @@ from perdl_client.image_source import IMAGE_SUFFIXES, natural_order, read_images
 from perdl_client.mat_source import read_mat
 from perdl_client.numpy_source import read_npy, read_npz
 from perdl_client.samples import Samples, plainly
+from perdl_client.scales import as_floats
 from perdl_client.video_source import VIDEO_SUFFIXES, read_video
 from perdl_client.wav_source import read_wav
 
@@ -64,6 +66,7 @@ def load_samples(
     drop: str | None = None,
     n_features: int | None = None,
     allow_nan: bool = False,
+    dtype: Dtype = "float64",
 ) -> Samples:
     """Read one client's samples.
 
@@ -85,13 +88,16 @@ def load_samples(
         Number of features that all clients share; a file with another number is refused.
     allow_nan : bool
         Take NaN and infinite numbers as they are, to count them.
+    dtype : {"float64", "float32"}
+        What whole numbers become; float32 and float64 stay. Give what the run computes in: memory then holds no wider
+        copy.
 
     Returns
     -------
     Samples
-        float32 stays float32, all else becomes float64. 8-bit intensities of IDX files, images and videos are divided
-        by 255, integers of sound scaled to [-1, 1); nothing else is rescaled. A float ``.npy`` file is memory-mapped,
-        hence read-only. A missing value of a Parquet or Arrow file is NaN.
+        float32 and float64 stay, all else becomes ``dtype``. 8-bit intensities of IDX files, images and videos are
+        divided by 255, 16-bit ones of images by 65535, integers of sound scaled to [-1, 1); nothing else is rescaled. A
+        float ``.npy`` file is memory-mapped, hence read-only. A missing value of a Parquet or Arrow file is NaN.
 
     Raises
     ------
@@ -104,14 +110,15 @@ def load_samples(
     path = Path(path)
     features, parts = Features(), []
     for file in _parts(path):
-        part = _load_part(file, samples_in, variable, drop, allow_nan)
+        part = _load_part(file, samples_in, variable, drop, allow_nan, dtype)
         if wrong := features.compare(part, file.name, samples_in):
             raise file_error(file, wrong)
         parts.append(part)
-    data = parts[0].data if len(parts) == 1 else np.concatenate([part.data for part in parts], axis=1)
-    # The same numbers in another layout would give other last bits.
     notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
-    samples = Samples(np.ascontiguousarray(data.T).T, parts[0].shape, features.names, parts[0].rate, notes)
+    shape, rate = parts[0].shape, parts[0].rate
+    with reading(path, "a folder of data"):
+        data = _joined(parts)
+    samples = Samples(data, shape, features.names, rate, notes)
     if n_features is not None and len(data) != n_features:
         wrong = f"has {len(data)} features per sample, but {n_features} are expected"
         cure = "; give every client a file with the same features, or correct n_features"
@@ -119,6 +126,23 @@ def load_samples(
             cure = f'; the transpose would fit: set samples_in = "{other}"'
         raise file_error(path, wrong + cure)
     return samples
+
+
+def _joined(parts: list[Samples]) -> NDArray[np.floating]:
+    """Return the samples (d, n) of all parts, and empty the list: each part is freed once it is copied.
+
+    Samples lie one after the other in memory. The same numbers in another layout would give other last bits.
+    """
+    if len(parts) == 1:
+        return np.ascontiguousarray(parts.pop().data.T).T
+    dtype = np.result_type(*(part.data.dtype for part in parts))
+    rows = np.empty((sum(part.data.shape[1] for part in parts), len(parts[0].data)), dtype)
+    end = 0
+    while parts:
+        part = parts.pop(0).data
+        start, end = end, end + part.shape[1]
+        rows[start:end] = part.T
+    return rows.T
 
 
 class Features:
@@ -194,7 +218,9 @@ def _parts(path: Path) -> list[Path]:
     return entries
 
 
-def _load_part(path: Path, samples_in: Orientation, variable: str | None, drop: str | None, allow_nan: bool) -> Samples:
+def _load_part(
+    path: Path, samples_in: Orientation, variable: str | None, drop: str | None, allow_nan: bool, dtype: Dtype
+) -> Samples:
     file_format = _format_of(path)
     if variable is not None and file_format not in _WITH_VARIABLES:
         raise file_error(path, f"variable = {variable!r} is for .npz, .mat and HDF5 files; leave it out here")
@@ -202,10 +228,10 @@ def _load_part(path: Path, samples_in: Orientation, variable: str | None, drop: 
         raise file_error(path, f"drop = {drop!r} is for columns of CSV, Parquet and Feather files; leave it out here")
     sideways = samples_in == "columns"
     read = _read(path, file_format, variable, drop, sideways)
-    with reading(path, "a table of numbers"), np.errstate(over="ignore"):  # too large is infinite: refused later
-        array = _floats(read)
-    names = read.names
+    names, array = read.names, read.array
     turned = array.ndim == 2 and file_format not in _ONE_WAY and sideways
+    with reading(path, "a table of numbers"), np.errstate(over="ignore"):  # too large is infinite: refused later
+        array = as_floats(array, file_format, dtype, "F" if turned else "C")
     data = array if turned else array.reshape(len(array), -1).T
     if not allow_nan:
         _require_finite(path, file_format, data, names, turned, drop)
@@ -253,13 +279,12 @@ def _not_found(path: Path) -> str:
 
 
 class _Read(NamedTuple):
-    """What a file has, samples along the first axis; its numbers are to be divided by ``full``."""
+    """What a file has, samples along the first axis."""
 
     array: NDArray[Any]
     names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     rate: int = 0
-    full: float = 1.0
 
 
 def _read(path: Path, file_format: str, variable: str | None, drop: str | None, sideways: bool) -> _Read:
@@ -277,26 +302,14 @@ def _read(path: Path, file_format: str, variable: str | None, drop: str | None, 
         case "hdf5":
             return _Read(read_hdf5(path, variable))
         case "idx":
-            array = read_idx_samples(path)
-            return _Read(array, full=255.0 if array.dtype == np.uint8 else 1.0)
+            return _Read(read_idx_samples(path))
         case "video":
-            return _Read(read_video(path), full=255.0)
+            return _Read(read_video(path))
         case "wav":
-            sound, rate, full = read_wav(path)
-            return _Read(sound, rate=rate, full=full)
+            sound, rate = read_wav(path)
+            return _Read(sound, rate=rate)
         case _:
-            images, full = read_images(path)
-            return _Read(images, full=full)
-
-
-def _floats(read: _Read) -> NDArray[np.floating]:
-    """Return the numbers as floats; memory holds no other copy of them."""
-    array = read.array
-    dtype = np.float32 if array.dtype.kind == "f" and array.dtype.itemsize == 4 else np.float64
-    if read.full == 1.0:
-        return np.asarray(array, dtype=dtype)
-    divided: NDArray[np.floating] = np.divide(array, read.full, dtype=dtype)
-    return divided
+            return _Read(read_images(path))
 
 
 def _require_finite(
@@ -307,10 +320,11 @@ def _require_finite(
     turned: bool,
     drop: str | None,
 ) -> None:
-    bad = ~np.isfinite(samples.T)
-    n_bad = int(np.count_nonzero(bad))
-    if n_bad == 0:
+    bad = np.isfinite(samples.T)
+    if bad.all():
         return
+    np.logical_not(bad, out=bad)
+    n_bad = int(np.count_nonzero(bad))
     sample, feature = divmod(int(bad.argmax()), bad.shape[1])
     row, column = (feature, sample) if turned else (sample, feature)
     place = f"sample {sample + 1}, feature {feature + 1}" + ("" if turned else column_name(names, column))
