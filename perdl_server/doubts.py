@@ -256,8 +256,8 @@ def _mean(run: Ended) -> str:
     if not uncentred or run.settings.data.center:
         return ""
     return (
-        f"the mean carries {run.clients[uncentred[0]]['mean_share']:.1%} of the energy of {uncentred[0]}'s data: the "
-        "first shared atom will be that mean; set data.center = true"
+        f"the mean carries {run.clients[uncentred[0]]['mean_share']:.1%} of the energy of the data of "
+        f"{listed(uncentred)}: the first shared atom will be that mean; set data.center = true"
     )
 
 
