@@ -67,9 +67,9 @@ def differ(sizes: Floats) -> bool:
 def how_they_differ(sizes: Floats, names: Sequence[str] = ()) -> str:
     """Return in words by how much features' spreads differ, with the smallest and largest ones."""
     order = [int(j) for j in np.argsort(sizes, kind="stable") if sizes[j] > 0]
-    ratio = sizes[order[-1]] / sizes[order[0]]
+    ratio = float(f"{sizes[order[-1]] / sizes[order[0]]:.2g}")
     ends = (f"{feature(j, names)}: {sizes[j]:.2g}" for j in (order[0], order[-1]))
-    return f"the spreads of the features differ by a factor of {ratio:.2g} ({', '.join(ends)})"
+    return f"the spreads of the features differ by a factor of {ratio:g} ({', '.join(ends)})"
 
 
 def feature(j: int, names: Sequence[str] = ()) -> str:

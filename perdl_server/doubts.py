@@ -157,8 +157,8 @@ def _nothing_shared(run: Ended) -> str:
     near = f"{run.edges[0]:.2f}" if len(run.edges) else "-"
     return (
         f"n_global = auto found no shared atom (nearest path: mean distance {near}, unrelated atoms "
-        f"{np.max(run.report['unrelated_edges'], initial=0):.2f}); look at the scale of the data and the threshold, or "
-        "set n_global"
+        f"{np.max(run.report['unrelated_edges'], initial=0):.2f}); look at the units of the "
+        "features (perdl check, data.divide_by), the threshold and the scale of the data, or set n_global"
     )
 
 
@@ -256,8 +256,8 @@ def _mean(run: Ended) -> str:
     if not uncentred or run.settings.data.center:
         return ""
     return (
-        f"the mean carries {run.clients[uncentred[0]]['mean_share']:.1%} of the energy of {uncentred[0]}'s data: the "
-        "first shared atom will be that mean; set data.center = true"
+        f"the mean carries {run.clients[uncentred[0]]['mean_share']:.1%} of the energy of the data of "
+        f"{listed(uncentred)}: the first shared atom will be that mean; set data.center = true"
     )
 
 

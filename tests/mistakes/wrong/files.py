@@ -367,6 +367,20 @@ MISTAKES = [
         "take the column out",
     ),
     Mistake(
+        "A column of row numbers in series that are cut into windows",
+        all_arrays(lambda X: np.c_[np.arange(len(X)), X], "-c", "data.window=4", "-c", "n_atoms=4"),
+        0,
+        ("client-1", "row numbers", "take it out"),
+        "take the column out",
+    ),
+    Mistake(
+        "Features in different units",
+        all_arrays(lambda X: X * [1, 1, 0.02, 1, 4]),
+        0,
+        ("feature 3", "feature 5", "different units", "data.divide_by"),
+        "data.divide_by, as perdl check proposes",
+    ),
+    Mistake(
         "Names of columns in another order",
         reordered,
         3,
