@@ -20,7 +20,7 @@ from common.settings import Settings, override_settings
 from common.words import listed
 from perdl.look import Look, measure, one_feature
 from perdl.suggest import Spectrum, suggest
-from perdl_client.data import client_files
+from perdl_client.data import client_files, names_of
 from perdl_client.doubts import Facts, doubts
 from perdl_client.file_checks import is_data, is_left_behind
 from perdl_client.image_source import IMAGE_SUFFIXES
@@ -122,8 +122,8 @@ def check(
     seen: dict[str, Facts] = {}
     read: dict[str, list[str]] = {}  # who, by what is said of how a file was read
     features = Features()
-    for i, file in enumerate(files):
-        look = Look(f"client-{i + 1}", str(file))
+    for name, file in zip(names_of(files), files, strict=True):
+        look = Look(name, str(file))
         looks.append(look)
         on_file(f"{look.name}: {file}")
         try:

@@ -22,7 +22,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from common.logs import logged_to
 from common.settings import Settings
 from common.threads import one_blas_thread
-from perdl_client.data import SIMULATION
+from perdl_client.data import SIMULATION, client_names
 
 SERVER_NODE = 1
 _FIRST_CLIENT = 1000
@@ -161,7 +161,9 @@ def run_in_process(
     Flower keeps who is sending in a global, so runs of several threads take turns.
     """
     n = settings.n_clients
-    configs = node_configs or [{"partition-id": i, "num-partitions": n} for i in range(n)]
+    configs = node_configs or [
+        {"partition-id": i, "num-partitions": n, "name": name} for i, name in enumerate(client_names(settings))
+    ]
     with _ONE_RUN, simulation(), logged_to(log) if log else nullcontext(), one_blas_thread():
         grid = InProcessGrid(client_app, configs, record, min(workers or os.cpu_count() or 1, n), states)
         context = Context(

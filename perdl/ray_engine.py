@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import warnings
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from common.errors import PerdlError
 from common.logs import logged_to
 from common.settings import Settings
 from perdl.in_process import simulation
+from perdl_client.data import NAMES, client_names
 from perdl_server.app import run
 from perdl_server.results import stop_run_in
 
@@ -39,6 +41,7 @@ def run_in_ray(settings: Settings, log: Path) -> None:
         raise PerdlError('the ray engine needs Ray: pip install "perdl[simulation]", or take --engine in-process')
     with _alone(Path(settings.output)), simulation(), logged_to(log), warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        os.environ[NAMES] = json.dumps(client_names(settings))
         try:
             _run(settings)
         except KeyboardInterrupt:

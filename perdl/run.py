@@ -17,7 +17,8 @@ from common.errors import FederationError, PerdlError, SettingsError, UnsavedErr
 from common.files import remove_leftovers, write_json
 from common.logs import LOG
 from common.settings import Settings, override_settings, settings_from_values
-from perdl_client.data import check_data, client_files, video_frames
+from common.words import listed
+from perdl_client.data import check_data, client_files, client_names, video_frames
 from perdl_server.checkpoint import NEWEST, load_checkpoint
 from perdl_server.results import LAST_ROUND, NEW, RESUMED, SERVED, STOP, stop_run_in
 
@@ -88,8 +89,8 @@ def _run(settings: Settings, engine: Engine, log: Path) -> None:
 def _complete(summary: dict[str, Any], settings: Settings, doubts: list[str]) -> None:
     """Add to a summary what a server cannot know: clients' files, what is doubtful about them, the comparison."""
     if settings.data.source == "files":
-        for i, file in enumerate(client_files(settings)):
-            summary["clients"].get(f"client-{i + 1}", {})["file"] = str(file)
+        for name, file in zip(client_names(settings), client_files(settings), strict=True):
+            summary["clients"].get(name, {})["file"] = str(file)
         summary["warnings"] = [*summary.get("warnings", []), *doubts]
     if settings.data.source == "mnist" and settings.data.prepares:
         summary["warnings"].append("no comparison on test images, which are as they are: the samples were preprocessed")
@@ -252,10 +253,10 @@ def count_clients(settings: Settings) -> Settings:
 
 
 def _check_names(settings: Settings) -> None:
-    names = {f"client-{i + 1}" for i in range(settings.n_clients)}
-    unknown = sorted(set(settings.clients) - names)
+    names = client_names(settings)
+    unknown = sorted(set(settings.clients) - set(names))
     if unknown:
-        raise SettingsError(f"clients.{unknown[0]}: a simulation has client-1 to client-{settings.n_clients}")
+        raise SettingsError(f"clients.{unknown[0]}: no client has this name; their names are {listed(names)}")
 
 
 def read_summary(folder: Path) -> dict[str, Any]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import glob
+import json
 import logging
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.errors import DataError, SettingsError
-from common.protocol import check_name, natural_key
+from common.protocol import ProtocolError, check_name, natural_key
 from common.settings import LearningSettings, Settings
 from common.synthetic import ClientTruth, generate
 from common.words import listed
@@ -37,6 +38,9 @@ _log = logging.getLogger("perdl.client")
 SIMULATION = "PERDL_SIMULATION"
 """Environment variable that a simulation sets: server and clients are one user on one machine, so paths that the
 settings name may be read and written by clients. A deployed client takes no path from the server."""
+
+NAMES = "PERDL_NAMES"
+"""Environment variable with the names of simulated clients as JSON, for engines that start clients by number."""
 
 NO_ARRAYS = 'data.source = "memory" is for arrays that perdl.PerDL is given; for files set data.source = "files"'
 SAMPLES = "samples"
@@ -63,9 +67,11 @@ class Identity:
 
     @classmethod
     def of(cls, node_config: Mapping[str, Any]) -> Identity:
-        """Read the identity from Flower's node configuration; ``client-1`` is partition 0."""
+        """Read the identity from Flower's node configuration; without a name, ``client-1`` is partition 0."""
         partition = int(node_config.get("partition-id", 0))
-        return cls(check_name(str(node_config.get("name", f"client-{partition + 1}"))), partition, node_config)
+        names = json.loads(os.environ.get(NAMES) or "[]")
+        name = names[partition] if partition < len(names) else f"client-{partition + 1}"
+        return cls(check_name(str(node_config.get("name", name))), partition, node_config)
 
     def min_samples(self, learning: LearningSettings) -> int:
         """Samples that must use an atom before it is sent; no server can go below this client's own word."""
@@ -277,6 +283,46 @@ def client_files(settings: Settings) -> list[Path]:
     return found
 
 
+def names_of(files: Sequence[Path]) -> list[str]:
+    """Return the names of simulated clients: their files' or folders' own, as ``ada`` of ``samples/ada.csv``.
+
+    Parameters
+    ----------
+    files : sequence of Path
+
+    Returns
+    -------
+    list of str
+        A bare number is called ``client-7``. Where names are not all different, or cannot be clients' names: those of
+        the folders that hold the files; else ``client-1``, ``client-2``, ...
+    """
+    own = [path.name if path.is_dir() else path.stem for path in files]
+    for found in (own, [path.parent.name for path in files]):
+        names = [f"client-{name}" if name.isdecimal() else name for name in found]
+        if len({name.casefold() for name in names}) == len(names) and all(map(_can_be_a_name, names)):
+            return names
+    return [f"client-{i + 1}" for i in range(len(files))]
+
+
+def client_names(settings: Settings) -> list[str]:
+    """Return the names of a simulation's clients.
+
+    Parameters
+    ----------
+    settings : Settings
+    """
+    if settings.data.source == "files":
+        return names_of(_one_file_each(settings))
+    return [f"client-{i + 1}" for i in range(settings.n_clients)]
+
+
+def _can_be_a_name(name: str) -> bool:
+    try:
+        return bool(check_name(name))
+    except ProtocolError:
+        return False
+
+
 def _one_file_each(settings: Settings) -> list[Path]:
     files, n = client_files(settings), settings.n_clients
     if len(files) != n:
@@ -308,7 +354,7 @@ def check_data(settings: Settings) -> list[str]:
         return []
     features, samples_in, seen = Features(), settings.data.samples_in, {}
     notes: dict[str, list[str]] = {}  # who, by what is said
-    for i, path in enumerate(_one_file_each(settings)):
+    for name, path in zip(client_names(settings), _one_file_each(settings), strict=True):
         samples = load_samples(
             path,
             samples_in=samples_in,
@@ -317,11 +363,11 @@ def check_data(settings: Settings) -> list[str]:
             dtype=settings.dtype,
         )
         for note in samples.notes:
-            notes.setdefault(note, []).append(f"client-{i + 1}")
+            notes.setdefault(note, []).append(name)
         if wrong := features.compare(samples, str(path), samples_in):
             raise file_error(path, wrong)
-        check_features(settings, f"client-{i + 1}", math.prod(cut_of(settings.data, samples.shape).piece))
-        seen[f"client-{i + 1}"] = facts(samples.data, samples.shape, samples.names)
+        check_features(settings, name, math.prod(cut_of(settings.data, samples.shape).piece))
+        seen[name] = facts(samples.data, samples.shape, samples.names)
     told = [f"{listed(names)}: {note}" for note, names in notes.items()]
     turn = f'set data.samples_in = "{"columns" if samples_in == "rows" else "rows"}"'
     return told + doubts(seen, turn, settings.data)

@@ -98,7 +98,7 @@ def _print_report(report: Report) -> None:
             if f"data.{key}" in report.suggested
         )
         for look in report.clients:
-            client = f"perdl client --insecure --server {_HERE} --name {look.name}"
+            client = f"perdl client --insecure --server {_HERE} --name {shlex.quote(look.name)}"
             print_line(out, f"{client} --data {shlex.quote(look.file)}{options}")
 
 

@@ -53,7 +53,7 @@ def test_numbers_are_those_of_numpy(tmp_path):
     (look,) = report_of(tmp_path / "a.npy").clients
     Y = Y.astype("f4").astype(float)
     variances = Y.var(axis=0)
-    assert (look.name, look.samples, look.features, look.dtype) == ("client-1", 50, 4, "float32")
+    assert (look.name, look.samples, look.features, look.dtype) == ("a", 50, 4, "float32")
     assert (look.missing, look.constant, look.rank, look.largest_feature) == (0, 1, 3, 3)
     assert look.rms == pytest.approx(np.sqrt((Y**2).mean()))
     assert look.mean_share == pytest.approx((Y.mean(axis=0) ** 2).sum() * 50 / (Y**2).sum(), rel=1e-5)
@@ -218,7 +218,7 @@ def test_what_is_done_to_samples_before_is_done_here_too(tmp_path, monkeypatch):
     assert report["suggested"]["data.scale"] == "client"
     done = run("a.csv", "-c", "data.window=50")
     assert done.exit_code == 3
-    assert "problem: client-1: a.csv: a window of 50 rows does not fit into a series of 40" in done.output
+    assert "problem: a: a.csv: a window of 50 rows does not fit into a series of 40" in done.output
 
 
 def invoked(line):
@@ -327,7 +327,7 @@ def test_channels_of_windows_have_one_constant_each_and_pixels_none(tmp_path):
     constants = [float(one) for one in str(report.suggested["data.divide_by"]).split(",")]
     np.testing.assert_allclose(constants, [1, 0.02, 30], rtol=0.15)
     assert report.suggested["data.window"] == 16
-    assert report.notes[0].startswith("client-1, client-2, client-3: feature 3 carries most of the energy")
+    assert report.notes[0].startswith("client-0, client-1, client-2: feature 3 carries most of the energy")
     for i in range(3):
         np.save(tmp_path / f"{i}.npy", (rng.standard_normal((320, 6)) * [1, 0.02, 30, 1, 1, 1]).reshape(-1, 2, 3))
     report = report_of(tmp_path)
@@ -339,9 +339,9 @@ def test_channels_of_windows_have_one_constant_each_and_pixels_none(tmp_path):
 @pytest.mark.parametrize(
     ("case", "note"),
     [
-        ("rows", "feature 1 of client-1, client-2, client-3 counts the samples (row numbers?)"),
-        ("units", "the numbers of client-2 are about 1104 times those of client-3"),
-        ("m999", "features 1, 2 of client-2 hold -999, far beyond all other numbers there"),
+        ("rows", "feature 1 of client-0, client-1, client-2 counts the samples (row numbers?)"),
+        ("units", "the numbers of client-1 are about 1104 times those of client-2"),
+        ("m999", "features 1, 2 of client-1 hold -999, far beyond all other numbers there"),
     ],
 )
 def test_windows_silence_no_note(cases, tmp_path, case, note, window):
@@ -461,5 +461,5 @@ def test_a_client_whose_samples_are_all_the_same_is_a_problem(tmp_path):
 def test_few_samples_and_few_clients_are_noted(tmp_path):
     np.save(tmp_path / "a.npy", samples(n=4))
     notes = " ".join(report_of(tmp_path / "a.npy").notes)
-    assert "client-1 has 4 samples: an atom must serve two of them" in notes
+    assert "a has 4 samples: an atom must serve two of them" in notes
     assert "there is one client: nothing can be known to be shared" in notes

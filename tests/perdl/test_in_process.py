@@ -248,7 +248,7 @@ def test_dead_atoms_stay_out_of_matching(tmp_path):
         Y = np.load(tmp_path / f"{i}.npy").T
         assert (np.linalg.norm(D_g.T @ Y, axis=1) > 1e-3 * np.linalg.norm(Y)).all()
     with pytest.raises(
-        FederationError, match=r"client-1 uses \d+ of its 20 atoms \(8 samples\), fewer than n_global = 19"
+        FederationError, match=r"client-0 uses \d+ of its 20 atoms \(8 samples\), fewer than n_global = 19"
     ):
         federate(tmp_path / "out", *overrides, "n_global=19")
 
@@ -257,10 +257,10 @@ def test_clients_of_another_size_are_named(tmp_path):
     rng = np.random.default_rng(0)
     for i, d in enumerate((5, 5, 7)):
         np.save(tmp_path / f"{i}.npy", rng.standard_normal((50, d)))
-    with pytest.raises(FederationError, match="client-3 has 7 features, client-1 has 5"):
+    with pytest.raises(FederationError, match="client-2 has 7 features, client-0 has 5"):
         federate(tmp_path / "out", "n_clients=3", "data.source=files", f"data.path={tmp_path}/*.npy", "n_global=2")
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
-    assert "client-3 has 7 features" in summary["stop_reason"]
+    assert "client-2 has 7 features" in summary["stop_reason"]
 
 
 def test_two_clients_of_one_name_are_refused(tmp_path):
