@@ -18,15 +18,15 @@ DATA = {name: draw(name) for name in NAMES}
 class Frame:
     """As much of a data frame as is looked at."""
 
-    def __init__(self, rows: np.ndarray, columns: str) -> None:
+    def __init__(self, rows: np.ndarray, columns: str | list[int]) -> None:
         self._rows, self.columns = rows, list(columns)
 
     def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
         return np.asarray(self._rows, dtype)
 
 
-def frames(columns: str) -> Said:
-    data = {name: Frame(X, "abcde" if name != "bob" else columns) for name, X in DATA.items()}
+def frames(columns: str | list[int], plain: str | list[int] = "abcde", second: np.ndarray = BOB) -> Said:
+    data = {name: Frame(X, plain) for name, X in DATA.items()} | {"bob": Frame(second, columns)}
     return python(lambda: PerDL(n_global=2).fit(data))
 
 
@@ -104,11 +104,32 @@ MISTAKES = [
         "order the columns alike",
     ),
     Mistake(
+        "Columns of a data frame that are called 0, 1, 2, ... in another order",
+        lambda: frames([1, 0, 2, 3, 4], [0, 1, 2, 3, 4]),
+        3,
+        ("column 1 is '0'", "'1' is expected", "same order"),
+        "order the columns alike",
+    ),
+    Mistake(
         "A data frame with another column",
         lambda: frames("abcdef"),
         3,
-        ("bob", "6 columns", "5 are expected"),
+        ("bob", "6 columns", "5 are expected", "'f'"),
         "give all the same columns",
+    ),
+    Mistake(
+        "A data frame without a column",
+        lambda: frames("abde", second=BOB[:, :4]),
+        3,
+        ("bob", "4 columns", "5 are expected", "lacks the column 'c'"),
+        "give all the same columns",
+    ),
+    Mistake(
+        "A data frame with a column of text",
+        lambda: frames("abcde", second=np.c_[BOB[:, :4].astype(object), np.full(len(BOB), "m", object)]),
+        3,
+        ("bob", "column 'e'", "encode"),
+        "leave the column out, or encode it as numbers",
     ),
     Mistake(
         "A client without samples",
@@ -117,7 +138,7 @@ MISTAKES = [
         ("bob", "0 samples", "leave it out"),
         "leave the client out",
     ),
-    Mistake("NaN", lambda: fit(holes()), 3, ("bob", "row 3, column 2", "drop or fill"), "drop or fill what is missing"),
+    Mistake("NaN", lambda: fit(holes()), 3, ("bob", "row 4, column 3", "drop or fill"), "drop or fill what is missing"),
     Mistake("A masked array", lambda: fit(masked()), 3, ("bob", "mask"), "fill or drop what is masked"),
     Mistake("Objects that are numbers", lambda: fit(BOB.astype(object)), 0, (), "none needed"),
     Mistake(

@@ -16,6 +16,7 @@ from wrong import Mistake, Said, command, draw, good_files, over_files
 TABLE = np.round(draw("bob"), 3)
 TEXT = "\n".join(",".join(map(str, row)) for row in TABLE.tolist()) + "\n"
 LINES = TEXT.splitlines()
+NAMES_LINE = "a,b,c,d,e\n"
 
 
 def table(text: str | bytes, name: str = "bob.csv", *words: str) -> Callable[[], Said]:
@@ -113,6 +114,10 @@ def numbered(header: str, first: int) -> str:
     return header + "".join(f"{i},{line}\n" for i, line in enumerate(LINES, start=first))
 
 
+def rows_named() -> str:
+    return "".join(f'"{i}",{line}\n' for i, line in enumerate(LINES, start=1))
+
+
 def reordered() -> Said:
     folder = Path("data")
     folder.mkdir()
@@ -130,7 +135,7 @@ def no_variable() -> Said:
 
 LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1\nsize 12345\n"
 HTML = "<!DOCTYPE html>\n<html><head><title>404</title></head><body>not found</body></html>\n"
-NAMES_LINE = "a,b,c,d,e\n"
+
 
 MISTAKES = [
     Mistake(
@@ -208,15 +213,87 @@ MISTAKES = [
         "A column of text",
         table("\n".join(line + ",sick" for line in LINES)),
         3,
-        ("bob.csv", "'sick'", "encode"),
-        "drop the column, or encode it as numbers",
+        ("bob.csv", "'sick'", "data.drop=6", "encode"),
+        "leave the column out (data.drop, a client: --drop), or encode it as numbers",
     ),
     Mistake(
         "A column of dates",
         table("\n".join("2024-01-05," + line for line in LINES)),
         3,
-        ("bob.csv", "column 1", "drop that column"),
-        "drop the column, or encode it as numbers",
+        ("bob.csv", "column 1", "data.drop=1"),
+        "leave the column out (data.drop, a client: --drop), or encode it as numbers",
+    ),
+    Mistake(
+        "A column of text that has a name",
+        table("id," + NAMES_LINE + "\n".join(f"p{i},{line}" for i, line in enumerate(LINES))),
+        3,
+        ("bob.csv", "column 1 ('id')", "data.drop=id"),
+        "leave the column out (data.drop, a client: --drop), or encode it as numbers",
+    ),
+    Mistake(
+        "A column to leave out that is not there",
+        table(NAMES_LINE + TEXT, "bob.csv", "-c", "data.drop=5,id"),
+        3,
+        ("ada.csv", "'id'", "1 to 5"),
+        "name columns that all files have, or give their numbers",
+    ),
+    Mistake(
+        "A delimiter at the end of every line",
+        table(TEXT.replace("\n", ",\n")),
+        0,
+        (),
+        "none needed: a last column that is empty in every line and has no name is none",
+    ),
+    Mistake(
+        "Excel's line sep= on top",
+        table("sep=;\n" + TEXT.replace(",", ";")),
+        0,
+        (),
+        "none needed: it says what stands between cells",
+    ),
+    Mistake("A mark of the end of the file (Ctrl-Z)", table(TEXT + "\x1a"), 0, (), "none needed"),
+    Mistake("A line break within a name, in quotes", table('"a\n(mV)",b,c,d,e\n' + TEXT), 0, (), "none needed"),
+    Mistake(
+        "A line of units below the names",
+        table(NAMES_LINE + "mV,mV,mV,s,s\n" + TEXT),
+        0,
+        ("client-2", "line 2", "left out"),
+        "none needed; take the line out, and the note goes",
+    ),
+    Mistake(
+        "Lines about the device above the names",
+        table("Device,XR-5\nRate (Hz),100\n\n" + NAMES_LINE + TEXT),
+        0,
+        ("client-2", "lines 1 and 2", "left out"),
+        "none needed; take the lines out, and the note goes",
+    ),
+    Mistake(
+        "Files joined, each with its names",
+        table((NAMES_LINE + TEXT) * 2),
+        0,
+        ("client-2", "line 62", "left out"),
+        "none needed; take the line out, and the note goes",
+    ),
+    Mistake(
+        "Names of rows without a name above them, as R writes them",
+        table('"a","b","c","d","e"\n' + rows_named()),
+        0,
+        ("client-2", "row's name", "left out"),
+        "none needed; in R write the table with row.names = FALSE",
+    ),
+    Mistake(
+        "Names of columns that are numbers",
+        table("0,1,2,3,4\n" + TEXT),
+        0,
+        ("client-2", "line 1", "taken for names"),
+        "none needed; names that are words cannot be mistaken",
+    ),
+    Mistake(
+        "A number among the names",
+        table("a,b,c,d,2024\n" + TEXT),
+        0,
+        (),
+        "none needed: it is a name too",
     ),
     Mistake(
         "Thousands separators",
@@ -226,7 +303,18 @@ MISTAKES = [
         "export without marks between thousands",
     ),
     Mistake(
-        "A comment line on top", table("# made by hand\n" + TEXT), 3, ("bob.csv", "comment"), "take the comment out"
+        "A comment line on top",
+        table("# made by hand\n" + TEXT),
+        0,
+        ("client-2", "comment", "left out"),
+        "none needed; take the comment out, and the note goes",
+    ),
+    Mistake(
+        "A comment line in between",
+        table(TEXT + "# made by hand\n" + TEXT),
+        3,
+        ("bob.csv", "line 61", "comment"),
+        "take the comment out",
     ),
     Mistake("A byte order mark", table("\ufeff" + TEXT), 0, (), "none needed"),
     Mistake(
