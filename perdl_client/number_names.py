@@ -23,8 +23,8 @@ _FAR = 10
 def are_names(first: Sequence[str], below: Sequence[Sequence[str]]) -> str:
     """Say whether the first line's numbers are names, may be (a doubt), or are a sample (empty).
 
-    They are names if they rise or fall in equal steps, next to no row below does, and they are written otherwise than the rows
-    (whole numbers above decimals) or lie far from them; or if they rise or fall, and lie far.
+    They are names if they rise or fall in equal steps, next to no row below does, and they are written otherwise than
+    the rows (whole numbers above decimals); or if they rise or fall, and lie far from all rows.
 
     Parameters
     ----------
