@@ -178,15 +178,15 @@ def check_names(X: Any, who: str, expected: NDArray[np.object_] | None) -> None:
     InputError
         Names the first column that differs, or those that are missing or too many.
     """
-    found = feature_names(X)
-    if found is None:
+    found = np.array(_columns(X), dtype=object)
+    if not len(found):
         return
+    plain = np.array([str(i) for i in range(len(found))], dtype=object)
     if expected is None:  # of an array, or of a data frame whose columns are 0, 1, 2, ...
-        plain = [str(i) for i in range(len(found))]
         if any(isinstance(name, str) for name in X.columns) or sorted(found) != sorted(plain):
             return
-        expected = np.array(plain, dtype=object)
-    if np.array_equal(found, expected):
+        expected = plain
+    if np.array_equal(found, expected) or (_is_plain(X) and sorted(expected) != sorted(plain)):
         return
     lacks = lacking(found.tolist(), expected.tolist())
     if lacks or len(found) != len(expected):

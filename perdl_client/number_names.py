@@ -23,8 +23,8 @@ _FAR = 10
 def are_names(first: Sequence[str], below: Sequence[Sequence[str]]) -> str:
     """Say whether the first line's numbers are names, may be (a doubt), or are a sample (empty).
 
-    They are names if they rise or fall in equal steps, no row below does, and they are written otherwise than the rows
-    (whole numbers above decimals) or lie far from them; or if they rise or fall, and lie far.
+    They are names if they rise or fall in equal steps, next to no row below does, and they are written otherwise than
+    the rows (whole numbers above decimals); or if they rise or fall, and lie far from all rows.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def are_names(first: Sequence[str], below: Sequence[Sequence[str]]) -> str:
     x, Y = _numbers(first), np.array([_numbers(cells) for cells in below])
     if not np.isfinite(x).all() or not _one_way(x) or not np.isfinite(Y).any():
         return ""
-    equal = _equal_steps(x) and not any(map(_equal_steps, Y))
+    equal = _equal_steps(x) and np.mean([_equal_steps(row) for row in Y]) < 0.2  # one may by chance
     otherwise, far = _written_otherwise(first, below), _far_from(x, Y)
     if len(first) >= _FEWEST_NAMES and (far or (equal and otherwise)):
         return NAMES
@@ -53,7 +53,7 @@ def note_of(number: int, line: str) -> str:
     """Say that a line was taken for names."""
     return (
         f"line {number} ({_begin(line)}) is taken for names, not for a sample: its numbers rise or fall like names, "
-        "and those of no row below do; if it is a sample, put a line of names above it"
+        "and those of the rows below do not; if it is a sample, put a line of names above it"
     )
 
 

@@ -171,3 +171,7 @@ def test_imports_stay_light():
             [sys.executable, "-c", code.format(module)], cwd=ROOT, capture_output=True, text=True, check=True
         )
         assert done.stdout.strip() == "", module
+
+
+def test_a_misspelt_command_is_suggested_once(tmp_path):
+    assert perdl("chek", cwd=tmp_path).stderr.count("Did you mean") == 1

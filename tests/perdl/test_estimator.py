@@ -132,6 +132,23 @@ def test_pandas_frames():
         fitted.transform(frames["ada"].iloc[:, ::-1], "ada")
 
 
+def test_integer_names_missing_values_and_text_of_pandas_frames():
+    pandas = pytest.importorskip("pandas")
+    frames = {name: pandas.DataFrame(X) for name, X in DATA.items()}
+    fitted = PerDL(**FAST, rounds=1).fit(frames)
+    assert not hasattr(fitted, "feature_names_in_")
+    with pytest.raises(ValueError, match="column 1 is '7', but '0' is expected"):
+        fitted.score(frames["ada"].iloc[:, ::-1], "ada")
+    named = {name: frame.rename(columns=lambda i: 400.5 + i) for name, frame in frames.items()}
+    assert list(PerDL(**FAST, rounds=0).fit(named).feature_names_in_) == [str(400.5 + i) for i in range(D)]
+    holes = named["ada"].astype("Float64")
+    holes.iloc[3, 2] = pandas.NA
+    with pytest.raises(ValueError, match=r"1 missing value \(NaN\) of \d+, the first in row 4, column 3 \('402.5'\)"):
+        fitted.score(holes, "ada")
+    with pytest.raises(ValueError, match="column 'sex' is not of numbers"):
+        PerDL(**FAST).fit({**named, "ada": named["ada"].assign(sex="m")})
+
+
 def test_names_of_features(tmp_path):
     columns = [f"f{i}" for i in range(D)]
     frames = {name: Frame(X, columns) for name, X in DATA.items()}

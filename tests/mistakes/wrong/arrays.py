@@ -107,7 +107,7 @@ MISTAKES = [
         "Columns of a data frame that are called 0, 1, 2, ... in another order",
         lambda: frames([1, 0, 2, 3, 4], [0, 1, 2, 3, 4]),
         3,
-        ("bob", "column 1 is '1'", "same order"),
+        ("column 1 is '0'", "'1' is expected", "same order"),
         "order the columns alike",
     ),
     Mistake(
