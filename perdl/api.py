@@ -133,8 +133,8 @@ def simulate(
     chosen = override_settings(load_settings(path), settings or {})
     chosen = run.count_clients(claim_folder(chosen, path.stem, Path(output) if output else None, overwrite))
     notes: list[str] = []
-    with watch(chosen, callbacks, notes.append):
-        run.simulate(chosen, engine)
+    with watch(chosen, callbacks, notes.append) as on_start:
+        run.simulate(chosen, engine, on_start)
         draw_figures(Path(chosen.output), ["png"])
     result = read_run(chosen.output)
     warn_of_doubts([*notes, *result.summary["warnings"]], 2)

@@ -25,7 +25,11 @@ RESUMABLE = ("rounds", "tolerance", "quorum", "join_timeout", "round_timeout")
 Engine = Literal["in-process", "ray"]
 
 
-def simulate(settings: Settings, engine: Engine = "in-process") -> dict[str, Any]:
+def simulate(
+    settings: Settings,
+    engine: Engine = "in-process",
+    on_start: Callable[[int, int], object] = lambda done, total: None,
+) -> dict[str, Any]:
     """Simulate all clients on this machine.
 
     Parameters
@@ -33,6 +37,8 @@ def simulate(settings: Settings, engine: Engine = "in-process") -> dict[str, Any
     settings : Settings
     engine : {"in-process", "ray"}
         The same numbers from either.
+    on_start : callable (int, int) -> object
+        Told how many clients of how many have learnt their first dictionary; not by Ray.
 
     Returns
     -------
@@ -50,7 +56,7 @@ def simulate(settings: Settings, engine: Engine = "in-process") -> dict[str, Any
         from perdl_client.app import app as client_app
         from perdl_server.app import app as server_app
 
-        run_in_process(server_app, client_app, settings)
+        run_in_process(server_app, client_app, settings, on_start=on_start)
     folder = Path(settings.output)
     summary = read_summary(folder)
     if settings.data.source == "files":
