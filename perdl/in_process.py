@@ -18,7 +18,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
-from common.protocol import INITIALIZE
+from common.protocol import INITIALISE
 from common.settings import Settings
 from common.threads import one_blas_thread
 from perdl_client.data import SIMULATION
@@ -83,7 +83,7 @@ class InProcessGrid(Grid):
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Answer every message; return ids under which the answers can be pulled."""
         questions = list(messages)
-        if any(question.metadata.message_type == INITIALIZE for question in questions):
+        if any(question.metadata.message_type == INITIALISE for question in questions):
             self._on_start(0, len(self._contexts))
         run = self._pool.map if self._pool else map
         answers = list(run(self._answer, questions))
@@ -111,7 +111,7 @@ class InProcessGrid(Grid):
             reason = f"{type(error).__name__}: {error}"
             answer = Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
         answer.metadata.__dict__["_message_id"] = str(uuid4())
-        if message.metadata.message_type == INITIALIZE:
+        if message.metadata.message_type == INITIALISE:
             with self._counting:
                 self._started += 1
                 self._on_start(self._started, len(self._contexts))
