@@ -7,11 +7,12 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from common.errors import SettingsError
 from common.settings import load_settings, override_settings
 
 if TYPE_CHECKING:
@@ -129,9 +130,12 @@ def simulate(
     from perdl.command import claim_folder, find_config
     from perdl.plots import draw_figures
 
+    if engine not in get_args(run.Engine):
+        raise SettingsError(f"engine = {engine!r}: must be {' or '.join(map(repr, get_args(run.Engine)))}")
     path = find_config(str(config))
     chosen = override_settings(load_settings(path), settings or {})
-    chosen = run.count_clients(claim_folder(chosen, path.stem, Path(output) if output else None, overwrite))
+    cure = "choose another output, or give overwrite=True"
+    chosen = run.count_clients(claim_folder(chosen, path.stem, Path(output) if output else None, overwrite, cure))
     notes: list[str] = []
     with watch(chosen, callbacks, notes.append) as on_start:
         run.simulate(chosen, engine, on_start)

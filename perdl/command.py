@@ -143,7 +143,13 @@ def prepare(config: str, override: list[str], output: Path | None, seed: int | N
     return claim_folder(load_settings(path, changes), path.stem, output, overwrite)
 
 
-def claim_folder(settings: Settings, name: str, output: Path | None, overwrite: bool) -> Settings:
+def claim_folder(
+    settings: Settings,
+    name: str,
+    output: Path | None,
+    overwrite: bool,
+    cure: str = "choose another --output, or add --overwrite",
+) -> Settings:
     """Return the settings with the folder of the results, which is then free for them.
 
     Parameters
@@ -154,6 +160,8 @@ def claim_folder(settings: Settings, name: str, output: Path | None, overwrite: 
     output : Path, optional
     overwrite : bool
         Whether a former run in the folder may go.
+    cure : str
+        What to do where it may not, in the words of whoever asks.
 
     Raises
     ------
@@ -173,7 +181,7 @@ def claim_folder(settings: Settings, name: str, output: Path | None, overwrite: 
     if ended or any((folder / name).exists() for name in (NEWEST, BEFORE)):
         if not overwrite:
             held = "the results of a run:" if ended else f"a run that was cut off: perdl server --resume {folder},"
-            raise SettingsError(f"{folder} holds {held} choose another --output, or add --overwrite")
+            raise SettingsError(f"{folder} holds {held} {cure}")
         with locked(folder, "server"):
             for name in ("clients", "figures", "tensorboard"):
                 shutil.rmtree(folder / name, ignore_errors=True)

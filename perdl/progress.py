@@ -93,6 +93,21 @@ class ProgressBar(Callback):
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
+class Narrator(ProgressBar):
+    """A :class:`ProgressBar` that says in the end how many rounds there were, and why they ended."""
+
+    def on_end(self, summary: Mapping[str, Any]) -> None:
+        """Take the bar away and say how it ended."""
+        super().on_end(summary)
+        if summary:
+            self._line(f"{summary['rounds']} rounds in {summary['seconds']:.1f} s: {summary['stop_reason']}")
+
+
+def narrator(*, every_round: bool) -> Callback:
+    """Return what shows a run on the standard output of now, for Python."""
+    return Narrator(Console(), 0.0 if every_round else _LINE)
+
+
 def seconds_left(rows: Sequence[Mapping[str, Any]], rounds: int, tolerance: float) -> float | None:
     """Estimate the time to the end of a run: all rounds, or ``change`` at the tolerance, whichever comes first.
 

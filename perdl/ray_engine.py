@@ -30,7 +30,7 @@ def run_in_ray(settings: Settings) -> None:
         If Ray is not installed, or the run fails.
     """
     if importlib.util.find_spec("ray") is None:
-        raise PerdlError('the ray engine needs Ray: pip install "perdl[simulation]", or take --engine in-process')
+        raise PerdlError('the ray engine needs Ray: pip install "perdl[simulation]", or take the engine in-process')
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     from flwr.simulation import run_simulation
 

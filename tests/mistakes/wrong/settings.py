@@ -180,8 +180,8 @@ MISTAKES = [
         "in-process or ray",
     ),
     Mistake("The folder of a former run", twice, 2, ("run holds", "--overwrite"), "another --output, or --overwrite"),
-    Mistake("A folder that cannot be written", not_writable, 1, ("/proc/nowhere", "--output"), "another --output"),
-    Mistake("A file as the folder", into_a_file, 1, ("run", "choose another --output"), "another --output"),
+    Mistake("A folder that cannot be written", not_writable, 1, ("/proc/nowhere", "output"), "another --output"),
+    Mistake("A file as the folder", into_a_file, 1, ("run", "choose another output"), "another --output"),
     Mistake(
         "An experiment that is not there",
         lambda: command("experiment", "mnst"),
