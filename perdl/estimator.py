@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from common.errors import PerdlError
 from perdl.array_settings import in_python, preset_values, settings_of, speaking_python, with_preset
 from perdl.arrays import InputError, by_name, checked_rows, feature_names
 from perdl.frames import collected
@@ -156,6 +157,14 @@ class PerDL(Outcome):
     def set_params(self, **params: Any) -> Self:
         """Set parameters; they count from the next `fit`. What a ``preset`` sets comes first, then the others."""
         return super().set_params(**{**preset_values(params.get("preset"), list(self.get_params())), **params})
+
+    def _usual(self) -> dict[str, Any]:
+        """The defaults, and over them what the preset sets; nothing where its file has gone."""
+        try:
+            values = preset_values(self.preset, list(self._defaults()))
+        except PerdlError:
+            return dict.fromkeys(self._defaults(), object())
+        return {**self._defaults(), **values}
 
     def fit(self, datasets: Any, y: Any = None, *, callbacks: Sequence[Callback] = (), **unknown: Any) -> Self:
         """Learn from a list or dict of data sets, one for each client.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -115,14 +116,14 @@ class Outcome(Parameters):
             return model.explained(rows)
         names = list(self._known().local_dictionaries)
         if isinstance(X, Mapping) and X:
-            return float(np.mean([self.score(one, name) for name, one in X.items()]))
+            return math.fsum(self.score(one, name) for name, one in X.items()) / len(X)
         if not isinstance(X, Sequence) or isinstance(X, str) or len(X) != len(names):
             what = f"{len(X)} data sets" if isinstance(X, (list, tuple, Mapping)) else f"a {type(X).__name__}"
             raise InputError(
                 f"score was given {what} and no client: give score(X, client), or a data set for each of "
                 f"{', '.join(names)}"
             )
-        return float(np.mean([self.score(one, i) for i, one in enumerate(X)]))
+        return math.fsum(self.score(one, i) for i, one in enumerate(X)) / len(X)
 
     def _known(self) -> Fitted:
         if not hasattr(self, "_fitted"):
