@@ -7,6 +7,7 @@ import functools
 import gc
 import logging
 import os
+import re
 import shutil
 import signal
 import time
@@ -64,9 +65,8 @@ class Commands(TyperGroup):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            if getattr(error, "possibilities", None):  # which click adds to the message
-                error.message = error.message.partition(" Did you mean")[0]
-            raise
+            text = re.sub(r"( Did you mean [^?]*\?)\1+", r"\1", error.format_message())
+            raise click.UsageError(text, ctx) from None
 
 
 def complete_preset(incomplete: str) -> list[str]:

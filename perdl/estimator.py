@@ -293,47 +293,6 @@ class PerDL(Outcome):
         check_callbacks(callbacks)
         return [narrator(every_round=int(self.verbose) > 1), *callbacks]
 
-    def _keep(self, fitted: Fitted, features: NDArray[np.object_] | None) -> Self:
-        self._fitted = fitted
-        self.global_components_ = fitted.global_dictionary.T
-        self.local_components_ = {name: D.T for name, D in fitted.local_dictionaries.items()}
-        self.client_names_ = list(fitted.local_dictionaries)
-        self.path_lengths_ = np.array(fitted.summary["path_lengths"])
-        self.consensus_ = fitted.consensus
-        self.usage_ = fitted.usage
-        self.n_rounds_ = int(fitted.summary["rounds"])
-        self.stop_reason_ = str(fitted.summary["stop_reason"])
-        self.history_ = fitted.history
-        self.summary_ = fitted.summary
-        self.n_features_in_ = len(fitted.global_dictionary)
-        if features is not None:
-            self.feature_names_in_ = features
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
-        return self
-
-    def save(self, path: str | Path) -> None:
-        """Write parameters and all that was learnt to one ``.npz`` file, without pickling.
-
-        It holds every client's local atoms, no samples and no codes.
-        """
-        from common.files import plain
-        from perdl.fitted import save_fitted
-
-        fitted, features = self._known(), self._features()
-        params = {name: str(v) if isinstance(v, Path) else v for name, v in self.get_params().items()}
-        names = None if features is None else list(features)
-        save_fitted(Path(path), {"params": plain(params), "features": names}, fitted)
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read what `save` wrote."""
-        from perdl.fitted import load_fitted
-
-        head, fitted = load_fitted(Path(path))
-        names = head["features"]
-        return cls(**head["params"])._keep(fitted, None if names is None else np.array(names, dtype=object))
-
 
 def _refuse(unknown: dict[str, Any]) -> None:
     """Say what fit does not take."""

@@ -57,8 +57,8 @@ def cross_validate(
     -------
     dict
         As scikit-learn's. Without a grid of ``cross_validate``: arrays (cv,) ``fit_time``, ``score_time``,
-        ``test_score``, perhaps ``train_score``. With a grid of ``GridSearchCV.cv_results_``: ``params``, and arrays with
-        one entry a combination: ``mean_test_score``, ``std_test_score``, ``rank_test_score``, ``mean_fit_time``,
+        ``test_score``, perhaps ``train_score``. With a grid of ``GridSearchCV.cv_results_``: ``params``, and arrays
+        with one entry a combination: ``mean_test_score``, ``std_test_score``, ``rank_test_score``, ``mean_fit_time``,
         ``split0_test_score``, ...
 
     Raises

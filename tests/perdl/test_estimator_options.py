@@ -41,6 +41,7 @@ def test_a_preset_gives_what_is_not_given():
         "center": True,
     }
     assert (one.rounds, one.output, one.seed) == (2, None, 0)
+    assert repr(one) == "PerDL(rounds=2, threshold=0.15, preset='files')"
     assert eval(repr(one)).get_params() == told
     assert PerDL(3, preset="files").n_global == 3
     assert (
@@ -57,7 +58,9 @@ def test_a_preset_is_learnt_with_and_copied(tmp_path):
     assert (mine.n_global, mine.scale) == (2, "client")
     mine.save(tmp_path / "m.npz")
     (tmp_path / "mine.toml").unlink()
-    assert PerDL.load(tmp_path / "m.npz").scale == "client"
+    loaded = PerDL.load(tmp_path / "m.npz")
+    assert loaded.scale == "client"
+    assert "scale='client'" in repr(loaded)
     clone = pytest.importorskip("sklearn.base").clone
     assert clone(mine).get_params() == mine.get_params()
 
@@ -158,7 +161,8 @@ def test_a_lazy_frame_is_collected(model):
 
 def test_fitting_imports_no_frames():
     code = (
-        "import sys, numpy as np, perdl; m = perdl.PerDL(1, rounds=0).fit([np.eye(4)] * 2); m.transform(np.eye(4), 0);"
+        "import sys, numpy as np, perdl; X = np.random.default_rng(0).normal(size=(40, 4));"
+        "m = perdl.PerDL(1, rounds=0).fit([X, X]); m.transform(X, 0);"
         "print([m for m in ('pandas', 'polars', 'sklearn') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=60)
@@ -174,9 +178,7 @@ def test_score_of_all_clients_is_the_mean_of_theirs(model):
     expected = np.mean([model.score(X, name) for name, X in unequal.items()])
     assert model.score(unequal) == pytest.approx(expected, abs=1e-15)
     for wrong in (DATA["ada"], [DATA["ada"]], {}):
-        with pytest.raises(
-            ValueError, match=r"and no client: give score\(X, client\), or a data set for each of ada, "
-        ):
+        with pytest.raises(ValueError, match=r"and no client: give score\(X, client\), or a data set for"):
             model.score(wrong)
 
 
@@ -241,7 +243,7 @@ def test_wrong_ways_to_validate(options, words):
 
 
 def test_errors_are_said_in_the_names_of_parameters():
-    with pytest.raises(SettingsError, match=r"^divide_by has 3 numbers, ada has 8 features"):
+    with pytest.raises(PerdlError, match=r": divide_by has 3 numbers, ada has 8 features"):
         PerDL(divide_by="1, 2, 3").fit(DATA)
     with pytest.raises(SettingsError, match=r"^scale = 'big': must be"):
         PerDL(scale="big").fit(DATA)

@@ -76,7 +76,11 @@ MISTAKES = [
         "A decimal comma", lambda: simulate("-c", "threshold=0,15"), 2, ("threshold", "0,15", "0.15"), "a decimal point"
     ),
     Mistake(
-        "Two settings in one", lambda: simulate("-c", "n_global=3,rounds=5"), 2, ("n_global", "-c"), "one -c for each"
+        "Two settings in one",
+        lambda: simulate("-c", "n_global=3,rounds=5"),
+        2,
+        ("n_global", "by itself"),
+        "one -c for each",
     ),
     Mistake("-c without =", lambda: simulate("-c", "rounds"), 2, ("rounds", "key=value"), "key=value"),
     Mistake(
