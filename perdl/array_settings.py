@@ -65,7 +65,7 @@ def with_preset(init: Callable[Concatenate[T, P], None]) -> Callable[Concatenate
     signature = inspect.signature(init)
 
     @functools.wraps(init)
-    def filled(self: T, *args: P.args, **kwargs: P.kwargs) -> None:
+    def filled(self: T, /, *args: P.args, **kwargs: P.kwargs) -> None:
         given = signature.bind(self, *args, **kwargs).arguments
         missing = [name for name in signature.parameters if name not in given]
         values = preset_values(given.get("preset"), missing) if missing else {}
