@@ -63,7 +63,7 @@ def _slip(value: object) -> str:
         return ""
     if re.fullmatch(r"[+-]?\d+,\d+", value):
         return f"; did you mean {value.replace(',', '.')}?"
-    return "; give each setting a -c of its own" if "=" in value else ""
+    return "; give each setting by itself" if "=" in value else ""
 
 
 def _locate(model: type[BaseModel], loc: Sequence[int | str]) -> tuple[tuple[str, ...], FieldInfo | None, list[str]]:

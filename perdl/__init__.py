@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from perdl.callbacks import Callback as Callback
     from perdl.estimator import NotFittedError as NotFittedError
     from perdl.estimator import PerDL as PerDL
+    from perdl.validation import cross_validate as cross_validate
     from perdl_client.cuts import cut_patches as cut_patches
     from perdl_client.cuts import cut_windows as cut_windows
     from perdl_client.cuts import join_patches as join_patches
@@ -25,6 +26,7 @@ __all__ = [
     "PerDL",
     "RunResult",
     "__version__",
+    "cross_validate",
     "cut_patches",
     "cut_windows",
     "join_patches",
@@ -42,6 +44,7 @@ _HOMES = {
     "NotFittedError": "perdl.estimator",
     "PerDL": "perdl.estimator",
     "RunResult": "perdl.api",
+    "cross_validate": "perdl.validation",
     "cut_patches": "perdl_client.cuts",
     "cut_windows": "perdl_client.cuts",
     "join_patches": "perdl_client.cuts",

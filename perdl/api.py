@@ -7,11 +7,12 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from common.errors import SettingsError
 from common.settings import load_settings, override_settings
 
 if TYPE_CHECKING:
@@ -130,13 +131,16 @@ def simulate(
     from perdl.command import find_config
     from perdl.plots import draw_figures
 
+    if engine not in get_args(run.Engine):
+        raise SettingsError(f"engine = {engine!r}: must be {' or '.join(map(repr, get_args(run.Engine)))}")
     path = find_config(str(config))
     chosen = override_settings(load_settings(path), settings or {})
     notes: list[str] = []
-    with claimed(chosen, path.stem, Path(output) if output else None, overwrite) as settled:
+    cure = "choose another output, or give overwrite=True"
+    with claimed(chosen, path.stem, Path(output) if output else None, overwrite, cure) as settled:
         chosen = run.count_clients(settled)
-        with watch(chosen, callbacks, notes.append):
-            run.simulate(chosen, engine)
+        with watch(chosen, callbacks, notes.append) as on_start:
+            run.simulate(chosen, engine, on_start)
             draw_figures(Path(chosen.output), ["png"])
     result = read_run(chosen.output)
     warn_of_doubts([*notes, *result.summary["warnings"]], 2)

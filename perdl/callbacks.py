@@ -36,6 +36,16 @@ class Callback:
     def on_start(self, settings: Settings) -> None:
         """Hear of the run's settings before it begins; ``settings.output`` is its folder."""
 
+    def on_first_dictionaries(self, done: int, total: int) -> None:
+        """Hear how many of a simulation's clients have learnt their first dictionary, before the first round.
+
+        Parameters
+        ----------
+        done : int
+        total : int
+            How many clients there are.
+        """
+
     def on_round(self, row: Mapping[str, Any]) -> bool | None:
         """Hear of one round.
 
@@ -71,7 +81,7 @@ def watch(
     after: int = 0,
     log: Path | None = None,
     on_log: Callable[[dict[str, Any]], object] = lambda line: None,
-) -> Iterator[None]:
+) -> Iterator[Callable[[int, int], object]]:
     """Tell callbacks of the run with these settings, which goes on inside the context.
 
     Parameters
@@ -87,10 +97,15 @@ def watch(
         A log of JSON lines that is read along with it.
     on_log : callable (dict) -> object
         Gets each of its lines.
+
+    Yields
+    ------
+    callable (int, int) -> object
+        To be told how many clients of how many have learnt their first dictionary; it returns at once.
     """
     check_callbacks(callbacks)
     if not callbacks and log is None:
-        yield
+        yield lambda done, total: None
         return
     watcher = _Watcher(settings, callbacks, note, after)
     lines, done = Tail(log) if log else None, threading.Event()
@@ -110,7 +125,7 @@ def watch(
     thread = threading.Thread(target=work, name="callbacks", daemon=True)
     thread.start()
     try:
-        yield
+        yield watcher.note_start
     finally:
         done.set()
         thread.join()
@@ -144,11 +159,19 @@ class _Watcher:
         self._folder = Path(settings.output)
         self._rounds, self._former = Tail(self._folder / "rounds.jsonl"), identity(self._folder / "summary.json")
         self._failed: set[int] = set()
+        self._first: tuple[int, int] | None = None
+
+    def note_start(self, done: int, total: int) -> None:
+        """Keep what is known of the start until the next look."""
+        self._first = (done, total)
 
     def start(self) -> None:
         self._tell("on_start", self._settings)
 
     def look(self) -> None:
+        first, self._first = self._first, None
+        if first is not None:
+            self._tell("on_first_dictionaries", *first)
         for row in self._rounds.new_rows():
             if row["round"] > self._after:
                 self._tell("on_round", row)
@@ -161,16 +184,16 @@ class _Watcher:
         for callback in self._callbacks:  # all, so that they close what they opened
             self._call(callback, "on_end", summary, silent=id(callback) in failed)
 
-    def _tell(self, method: str, value: object) -> None:
+    def _tell(self, method: str, *values: object) -> None:
         for callback in self._callbacks:
-            if id(callback) not in self._failed and self._call(callback, method, value) and method == "on_round":
+            if id(callback) not in self._failed and self._call(callback, method, *values) and method == "on_round":
                 from perdl_server.results import end_after_round
 
                 end_after_round(self._folder, f"stopped by {type(callback).__name__}")
 
-    def _call(self, callback: Callback, method: str, value: object, *, silent: bool = False) -> object:
+    def _call(self, callback: Callback, method: str, *values: object, silent: bool = False) -> object:
         try:
-            return getattr(callback, method)(value)
+            return getattr(callback, method)(*values)
         except BaseException as error:  # an interrupt that a callback raises is not the user's
             self._failed.add(id(callback))
             if not silent:

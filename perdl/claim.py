@@ -16,7 +16,13 @@ from common.settings import Settings, changed
 
 
 @contextmanager
-def claimed(settings: Settings, name: str, output: Path | None, overwrite: bool) -> Iterator[Settings]:
+def claimed(
+    settings: Settings,
+    name: str,
+    output: Path | None,
+    overwrite: bool,
+    cure: str = "choose another --output, or add --overwrite",
+) -> Iterator[Settings]:
     """Return the settings with the folder of the results, which is free for them and held as long as the context lasts.
 
     Parameters
@@ -27,6 +33,8 @@ def claimed(settings: Settings, name: str, output: Path | None, overwrite: bool)
     output : Path, optional
     overwrite : bool
         Whether a former run in the folder may go.
+    cure : str
+        What to do where it may not, in the words of whoever asks.
 
     Raises
     ------
@@ -46,7 +54,7 @@ def claimed(settings: Settings, name: str, output: Path | None, overwrite: bool)
     folder = Path(settings.output)
     try:
         with held(folder):
-            _make_room(folder, overwrite)
+            _make_room(folder, overwrite, cure)
             yield settings
     finally:
         _remove_unused(made)
@@ -91,7 +99,7 @@ def _new_folder(name: str) -> Path:
     raise AssertionError("numbers do not end")
 
 
-def _make_room(folder: Path, overwrite: bool) -> None:
+def _make_room(folder: Path, overwrite: bool, cure: str) -> None:
     """Take away what a former run left, if it may go."""
     from perdl_server.checkpoint import BEFORE, NEWEST
 
@@ -102,7 +110,7 @@ def _make_room(folder: Path, overwrite: bool) -> None:
         held = "the results of a run:"
         if left[0] in (NEWEST, BEFORE):
             held = f"a run that was cut off: perdl server --resume {folder},"
-        raise SettingsError(f"{folder} holds {held} choose another --output, or add --overwrite")
+        raise SettingsError(f"{folder} holds {held} {cure}")
     for name in ("clients", "figures", "tensorboard"):
         shutil.rmtree(folder / name, ignore_errors=True)
     for name in ("results.json", "tables.md", NEWEST, BEFORE):

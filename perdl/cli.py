@@ -8,14 +8,15 @@ import click
 import typer
 
 from perdl import __version__
-from perdl.command import Command, out
+from perdl.command import Command, Commands, out
 from perdl.commands import deploy, look, models, run
 from perdl.console import print_line
 
 app = typer.Typer(
     help="Find what many private datasets share and what each has alone.",
+    cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     suggest_commands=not hasattr(click.exceptions, "NoSuchCommand"),  # from 8.4 on click does so itself
 )

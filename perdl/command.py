@@ -7,18 +7,19 @@ import functools
 import gc
 import logging
 import os
+import re
 import signal
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 import click
 import typer
 from rich.console import Console
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from common.errors import INTERRUPTED, PerdlError, SettingsError
 from common.logs import LOG, start_log
@@ -53,6 +54,23 @@ class Command(TyperCommand):
                     f"{error.message}; a setting is -c key=value, without spaces around =", ctx
                 ) from None
             raise
+
+
+class Commands(TyperGroup):
+    """The commands of ``perdl``."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """Find a command. Typer and some versions of click both suggest one: say it once."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            text = re.sub(r"( Did you mean [^?]*\?)\1+", r"\1", error.format_message())
+            raise click.UsageError(text, ctx) from None
+
+
+def complete_preset(incomplete: str) -> list[str]:
+    """Return the presets that begin so, for the shell."""
+    return [name for name in sorted(presets()) if name.startswith(incomplete)]
 
 
 def command(function: Callable[P, None]) -> Callable[P, None]:
@@ -141,14 +159,19 @@ def find_config(name: str) -> Path:
     """
     if Path(name).is_file():
         return Path(name)
-    here = Path(__file__).parent
-    presets = {path.stem: path for root in (here.parent / "configs", here / "configs") for path in root.glob("*.toml")}
+    there = presets()
     stem = name.removeprefix("configs/").removesuffix(".toml") if name.startswith("configs/") else name
-    if stem in presets:
-        return presets[stem]
-    near = difflib.get_close_matches(stem, presets, n=1)
+    if stem in there:
+        return there[stem]
+    near = difflib.get_close_matches(stem, there, n=1)
     hint = f"did you mean {near[0]}? " if near and not name.endswith(".toml") else ""
-    raise SettingsError(f"there is no configuration {name}; {hint}presets are {', '.join(sorted(presets))}")
+    raise SettingsError(f"there is no configuration {name}; {hint}presets are {', '.join(sorted(there))}")
+
+
+def presets() -> dict[str, Path]:
+    """Return perdl's own TOML files by name."""
+    here = Path(__file__).parent
+    return {path.stem: path for root in (here.parent / "configs", here / "configs") for path in root.glob("*.toml")}
 
 
 def _log_to(path: Path) -> None:

@@ -9,19 +9,21 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from common.errors import PerdlError
+from perdl.array_settings import in_python, preset_values, settings_of, speaking_python, with_preset
 from perdl.arrays import InputError, by_name, checked_rows, feature_names
+from perdl.frames import collected
+from perdl.outcome import Outcome
 from perdl.parameters import NotFittedError as NotFittedError
-from perdl.parameters import Parameters, not_fitted
 
 if TYPE_CHECKING:
     from perdl.callbacks import Callback
     from perdl.fitted import Fitted
-    from perdl_client.model import ClientModel
 
 Floats = NDArray[np.floating]
 
 
-class PerDL(Parameters):
+class PerDL(Outcome):
     """Learn what many data sets share, and what each has alone.
 
     Parameters
@@ -36,6 +38,14 @@ class PerDL(Parameters):
         By client's name: settings of learning that differ.
     output : path, optional
         Folder of the run's results, as of `perdl simulate`; what is there is replaced. Default a temporary one.
+    preset : str or path, optional
+        A preset such as "files" or "mnist-best", or a TOML file as `perdl check` suggests. What it sets is the value of
+        all parameters that are not given. It is no preset for videos.
+    random_state : int, optional
+        Another name of ``seed``; give one of them.
+    verbose : bool or int
+        1 shows the first dictionaries and the rounds on standard output: a bar in a terminal, elsewhere a line every
+        ten seconds; 2 shows every round.
     others
         As in docs/settings.md, with the same defaults.
 
@@ -72,6 +82,7 @@ class PerDL(Parameters):
     >>> shared, own = model.split(X_ada, "ada")  # doctest: +SKIP
     """
 
+    @with_preset
     def __init__(
         self,
         n_global: int | str = 3,
@@ -105,6 +116,9 @@ class PerDL(Parameters):
         dtype: str = "float64",
         seed: int = 0,
         output: str | Path | None = None,
+        preset: str | Path | None = None,
+        random_state: int | None = None,
+        verbose: bool | int = False,
     ) -> None:
         self.n_global = n_global
         self.n_atoms = n_atoms
@@ -136,8 +150,23 @@ class PerDL(Parameters):
         self.dtype = dtype
         self.seed = seed
         self.output = output
+        self.preset = preset
+        self.random_state = random_state
+        self.verbose = verbose
 
-    def fit(self, datasets: Any, y: Any = None, *, callbacks: Sequence[Callback] = ()) -> Self:
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters; they count from the next `fit`. What a ``preset`` sets comes first, then the others."""
+        return super().set_params(**{**preset_values(params.get("preset"), list(self.get_params())), **params})
+
+    def _usual(self) -> dict[str, Any]:
+        """The defaults, and over them what the preset sets; nothing where its file has gone."""
+        try:
+            values = preset_values(self.preset, list(self._defaults()))
+        except PerdlError:
+            return dict.fromkeys(self._defaults(), object())
+        return {**self._defaults(), **values}
+
+    def fit(self, datasets: Any, y: Any = None, *, callbacks: Sequence[Callback] = (), **unknown: Any) -> Self:
         """Learn from a list or dict of data sets, one for each client.
 
         Parameters
@@ -149,6 +178,8 @@ class PerDL(Parameters):
             Not used.
         callbacks : sequence of Callback
             Hear of the run while it goes on.
+        **unknown
+            Nothing: samples have no weights (``sample_weight``).
 
         Returns
         -------
@@ -156,6 +187,8 @@ class PerDL(Parameters):
 
         Raises
         ------
+        TypeError
+            For ``sample_weight``.
         PerdlError
             One line that says what is wrong and the cure; a ValueError too where the arrays are.
 
@@ -164,10 +197,17 @@ class PerDL(Parameters):
         UserWarning
             For each thing that makes the result doubtful.
         """
+        _refuse(unknown)
         return self._learn(datasets, None, callbacks=callbacks)
 
     def partial_fit(
-        self, datasets: Any, y: Any = None, *, rounds: int | None = None, callbacks: Sequence[Callback] = ()
+        self,
+        datasets: Any,
+        y: Any = None,
+        *,
+        rounds: int | None = None,
+        callbacks: Sequence[Callback] = (),
+        **unknown: Any,
     ) -> Self:
         """Take more rounds from the present state; the first call is a `fit`.
 
@@ -182,11 +222,14 @@ class PerDL(Parameters):
             How many at most; default the parameter ``rounds``.
         callbacks : sequence of Callback
             Hear of these rounds.
+        **unknown
+            As in `fit`.
 
         Returns
         -------
         self
         """
+        _refuse(unknown)
         return self._learn(datasets, getattr(self, "_fitted", None), rounds, callbacks)
 
     def add_client(self, X: Any, name: str | None = None) -> Self:
@@ -209,135 +252,54 @@ class PerDL(Parameters):
             raise InputError(f"there is a client {name} already; use partial_fit to learn more from it")
         from perdl_client.data import check_features
 
-        rows = checked_rows(X, name, self.n_features_in_, self._features())
-        check_features(fitted.settings, name, self.n_features_in_)
-        return self._keep(fitted.joined_by(name, rows), self._features())
+        rows = checked_rows(collected(X), name, self.n_features_in_, self._features())
+        with speaking_python():
+            check_features(fitted.settings, name, self.n_features_in_)
+            return self._keep(fitted.joined_by(name, rows), self._features())
 
     def _learn(
         self, datasets: Any, former: Fitted | None, rounds: int | None = None, callbacks: Sequence[Callback] = ()
     ) -> Self:
         from perdl.api import warn_of_doubts
-        from perdl.fitted import federate, settings_of
+        from perdl.fitted import federate
         from perdl_client.data import check_features
         from perdl_client.doubts import doubts, facts
 
-        named = by_name(datasets)
+        named = {name: collected(X) for name, X in by_name(datasets).items()}
         told = self.get_params() if rounds is None else {**self.get_params(), "rounds": rounds}
-        settings = settings_of(told, list(named), former)
-        frames = [names for X in named.values() if (names := feature_names(X)) is not None]
-        features = self._features() if former is not None else frames[0] if frames else None
-        d = len(former.global_dictionary) if former is not None else None
-        samples: dict[str, Floats] = {}
-        for name, X in named.items():
-            samples[name] = checked_rows(X, name, d, features)
-            d = samples[name].shape[1]
-            check_features(settings, name, d)
-        columns = () if features is None else tuple(map(str, features))
-        seen = {name: facts(X.T, names=columns) for name, X in samples.items()}
-        notes: list[str] = []
-        self._keep(
-            federate(samples, settings, former, callbacks, notes.append, doubts(seen, "give X.T", settings.data)),
-            features,
-        )
-        warn_of_doubts([*notes, *self.summary_["warnings"]], 3)
+        with speaking_python():
+            settings = settings_of(told, list(named), former)
+            frames = [names for X in named.values() if (names := feature_names(X)) is not None]
+            features = self._features() if former is not None else frames[0] if frames else None
+            d = len(former.global_dictionary) if former is not None else None
+            samples: dict[str, Floats] = {}
+            for name, X in named.items():
+                samples[name] = checked_rows(X, name, d, features)
+                d = samples[name].shape[1]
+                check_features(settings, name, d)
+            columns = () if features is None else tuple(map(str, features))
+            seen = {name: facts(X.T, names=columns) for name, X in samples.items()}
+            notes: list[str] = []
+            told_of_data = doubts(seen, "give X.T", settings.data)
+            heard = self._heard_by(callbacks)
+            self._keep(federate(samples, settings, former, heard, notes.append, told_of_data), features)
+        warn_of_doubts([in_python(text) for text in (*notes, *self.summary_["warnings"])], 3)
         return self
 
-    def _keep(self, fitted: Fitted, features: NDArray[np.object_] | None) -> Self:
-        self._fitted = fitted
-        self.global_components_ = fitted.global_dictionary.T
-        self.local_components_ = {name: D.T for name, D in fitted.local_dictionaries.items()}
-        self.client_names_ = list(fitted.local_dictionaries)
-        self.path_lengths_ = np.array(fitted.summary["path_lengths"])
-        self.consensus_ = fitted.consensus
-        self.usage_ = fitted.usage
-        self.n_rounds_ = int(fitted.summary["rounds"])
-        self.stop_reason_ = str(fitted.summary["stop_reason"])
-        self.history_ = fitted.history
-        self.summary_ = fitted.summary
-        self.n_features_in_ = len(fitted.global_dictionary)
-        if features is not None:
-            self.feature_names_in_ = features
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
-        return self
+    def _heard_by(self, callbacks: Sequence[Callback]) -> Sequence[Callback]:
+        """The callbacks, and what ``verbose`` shows."""
+        if not self.verbose:
+            return callbacks
+        from perdl.callbacks import check_callbacks
+        from perdl.progress import narrator
 
-    def transform(self, X: Any, client: str | int) -> Floats:
-        """Return codes (n, r_i) of samples in a client's dictionary, the r^g global atoms first."""
-        model, rows = self._model(X, client)
-        return model.encode(rows)
+        check_callbacks(callbacks)
+        return [narrator(every_round=int(self.verbose) > 1), *callbacks]
 
-    def inverse_transform(self, codes: Any, client: str | int) -> Floats:
-        """Return the samples (n, d) that codes (n, r_i) stand for."""
-        name = self._name(client)
-        model = self._known().model(name)
-        D = model.dictionary
-        return model.decode(checked_rows(codes, f"codes of {name}", D.shape[1]).astype(D.dtype, copy=False))
 
-    def split(self, X: Any, client: str | int) -> tuple[Floats, Floats]:
-        """Return what samples share with all clients and what is the client's own, each (n, d).
-
-        Their sum is ``inverse_transform(transform(X))``; with ``center`` the client's mean is its own.
-        """
-        model, rows = self._model(X, client)
-        return model.split(rows)
-
-    def reconstruct(self, X: Any, client: str | int, k: int) -> Floats:
-        """Return samples (n, d) written with at most ``k`` atoms each (orthogonal matching pursuit)."""
-        if not isinstance(k, (int, np.integer)) or k < 0:
-            raise InputError(f"k = {k!r}: must be a whole number, 0 or more")
-        model, rows = self._model(X, client)
-        return model.reconstruct(rows, k)
-
-    def anomaly_score(self, X: Any, client: str | int) -> Floats:
-        """Return the energy (n,) that is left of each preprocessed sample without its shared part."""
-        model, rows = self._model(X, client)
-        return model.unshared_energy(rows)
-
-    def score(self, X: Any, client: str | int) -> float:
-        """Return the share of the samples' energy that their codes explain: 1 - ||Y - DX||^2 / ||Y||^2."""
-        model, rows = self._model(X, client)
-        return model.explained(rows)
-
-    def save(self, path: str | Path) -> None:
-        """Write parameters and all that was learnt to one ``.npz`` file, without pickling.
-
-        It holds every client's local atoms, no samples and no codes.
-        """
-        from common.files import plain
-        from perdl.fitted import save_fitted
-
-        fitted, features = self._known(), self._features()
-        params = {name: str(v) if isinstance(v, Path) else v for name, v in self.get_params().items()}
-        names = None if features is None else list(features)
-        save_fitted(Path(path), {"params": plain(params), "features": names}, fitted)
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read what `save` wrote."""
-        from perdl.fitted import load_fitted
-
-        head, fitted = load_fitted(Path(path))
-        names = head["features"]
-        return cls(**head["params"])._keep(fitted, None if names is None else np.array(names, dtype=object))
-
-    def _known(self) -> Fitted:
-        if not hasattr(self, "_fitted"):
-            raise not_fitted("this PerDL is not fitted yet: call fit with your data sets first")
-        return self._fitted
-
-    def _features(self) -> NDArray[np.object_] | None:
-        return getattr(self, "feature_names_in_", None)
-
-    def _name(self, client: str | int) -> str:
-        names = list(self._known().local_dictionaries)
-        if isinstance(client, str) and client in names:
-            return client
-        if isinstance(client, (int, np.integer)) and 0 <= client < len(names):
-            return names[client]
-        raise InputError(f"there is no client {client!r}; give one of {', '.join(names)}, or 0 to {len(names) - 1}")
-
-    def _model(self, X: Any, client: str | int) -> tuple[ClientModel, Floats]:
-        name = self._name(client)
-        model = self._known().model(name)
-        rows = checked_rows(X, f"samples for {name}", self.n_features_in_, self._features())
-        return model, rows.astype(model.global_dictionary.dtype, copy=False)
+def _refuse(unknown: dict[str, Any]) -> None:
+    """Say what fit does not take."""
+    if "sample_weight" in unknown:
+        raise TypeError("PerDL has no sample_weight: all samples of a client count the same; leave it out")
+    if unknown:
+        raise TypeError(f"fit has no parameter {next(iter(unknown))!r}; what is learnt is set in PerDL(...)")

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.errors import PerdlError, SettingsError
-from common.files import plain, write_npz
-from common.settings import Settings, changed, settings_from_values
-from perdl.arrays import InputError
+from common.errors import PerdlError
+from common.files import write_npz
+from common.settings import Settings, settings_from_values
 from perdl.perma import adapt
 from perdl_client.cuts import Cut
 from perdl_client.learning.client import ClientLearner
@@ -34,12 +33,6 @@ State = dict[str, Any]
 
 VERSION = 2
 """Of the file."""
-
-DATA_PARAMETERS = ("center", "drop_constant", "divide_by", "scale", "whiten")
-"""Parameters of the estimator that are settings of the table ``data``."""
-
-_MAY_CHANGE = ("rounds", "tolerance", "output", "n_clients")
-"""Of a run that goes on, as in `perdl server --resume`."""
 
 _NOT_OF_THE_REPORT = ("clients", "final", "stop_reason", "bytes", "seconds")
 
@@ -107,44 +100,6 @@ class Fitted:
         return replace(joined, usage={**self.usage, name: carried(one.coder(Y, one.dictionary), Y)})
 
 
-def settings_of(params: Mapping[str, Any], names: Sequence[str], former: Fitted | None) -> Settings:
-    """Return the settings of a run over arrays.
-
-    Parameters
-    ----------
-    params : mapping
-        Of the estimator: settings by name, NumPy's numbers as well as Python's.
-    names : sequence of str
-        The clients.
-    former : Fitted, optional
-        The run that goes on, to whose rounds ``rounds`` are added.
-
-    Raises
-    ------
-    SettingsError, InputError
-        If a setting is wrong, or another than the run began with, or a client is not there.
-    """
-    given = {key: value for key, value in params.items() if value is not None}
-    data = {"source": "memory", **{key: given.pop(key) for key in DATA_PARAMETERS if key in given}}
-    if "output" in given:
-        given["output"] = str(given["output"])
-    settings = settings_from_values(plain({**given, "n_clients": len(names), "data": data}))
-    if unknown := sorted(set(settings.clients) - set(names)):
-        raise SettingsError(f"clients: there is no data set {unknown[0]}; there are {', '.join(names)}")
-    if former is None:
-        return settings
-    if missing := [name for name in former.local_dictionaries if name not in names]:
-        raise InputError(f"partial_fit needs the data of all clients of the model; {missing[0]} is missing")
-    before, now = settings_from_values(former.summary["settings"]).flat(), settings.flat()
-    for key in before | now:
-        if key not in _MAY_CHANGE and now.get(key) != before.get(key):
-            raise SettingsError(
-                f"{key} = {now.get(key)!r}, but was {before.get(key)!r} when the run began: partial_fit may change "
-                "rounds, tolerance and output only; call fit for a new run"
-            )
-    return changed(settings, rounds=settings.rounds + former.summary["rounds"])
-
-
 def federate(
     samples: Mapping[str, Floats],
     settings: Settings,
@@ -180,12 +135,16 @@ def federate(
     from perdl.claim import held
 
     after = former.summary["rounds"] if former else 0
-    with held(Path(settings.output)), watch(settings, callbacks, note, after=after):
-        return _federate(samples, settings, former, doubts)
+    with held(Path(settings.output)), watch(settings, callbacks, note, after=after) as on_start:
+        return _federate(samples, settings, former, doubts, on_start)
 
 
 def _federate(
-    samples: Mapping[str, Floats], settings: Settings, former: Fitted | None, doubts: Sequence[str]
+    samples: Mapping[str, Floats],
+    settings: Settings,
+    former: Fitted | None,
+    doubts: Sequence[str],
+    on_start: Callable[[int, int], object],
 ) -> Fitted:
     # Flower is slow to import.
     from flwr.app import RecordDict
@@ -206,7 +165,7 @@ def _federate(
     told = {"settings": settings.model_dump_json(exclude_none=True)}  # else clients would write to the former folder
     kept = [_packed(before[name] | told) if name in before else RecordDict() for name in samples]
     server_app = resuming(_checkpoint(former)) if former else app
-    states = run_in_process(server_app, client_app, settings, node_configs=configs, states=kept)
+    states = run_in_process(server_app, client_app, settings, node_configs=configs, states=kept, on_start=on_start)
     if doubts:
         add_warnings(Path(settings.output), doubts)
     run = read_run(settings.output)

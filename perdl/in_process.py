@@ -20,6 +20,7 @@ from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
 from common.logs import logged_to
+from common.protocol import INITIALISE
 from common.settings import Settings
 from common.threads import one_blas_thread
 from perdl_client.data import SIMULATION, client_names
@@ -43,6 +44,8 @@ class InProcessGrid(Grid):
         Clients that compute at the same time. Numbers do not depend on it.
     states : sequence of RecordDict, optional
         What each client keeps of a run that is resumed.
+    on_start : callable (int, int) -> object
+        Told how many clients of how many have learnt their first dictionary.
     """
 
     def __init__(
@@ -52,7 +55,9 @@ class InProcessGrid(Grid):
         record: Callable[[Message], object] | None = None,
         workers: int = 1,
         states: Sequence[RecordDict] | None = None,
+        on_start: Callable[[int, int], object] = lambda done, total: None,
     ) -> None:
+        self._on_start, self._started, self._counting = on_start, 0, threading.Lock()
         self._app = client_app
         self._record = record or (lambda message: None)
         self._answers: dict[str, Message] = {}
@@ -80,6 +85,8 @@ class InProcessGrid(Grid):
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Answer every message; return ids under which the answers can be pulled."""
         questions = list(messages)
+        if any(question.metadata.message_type == INITIALISE for question in questions):
+            self._on_start(0, len(self._contexts))
         run = self._pool.map if self._pool else map
         answers = list(run(self._answer, questions))
         ids = []
@@ -106,6 +113,10 @@ class InProcessGrid(Grid):
             reason = f"{type(error).__name__}: {error}"
             answer = Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
         answer.metadata.__dict__["_message_id"] = str(uuid4())
+        if message.metadata.message_type == INITIALISE:
+            with self._counting:
+                self._started += 1
+                self._on_start(self._started, len(self._contexts))
         return answer
 
     def set_run(self, run: Run) -> None:
@@ -133,6 +144,7 @@ def run_in_process(
     node_configs: Sequence[dict[str, Any]] | None = None,
     states: Sequence[RecordDict] | None = None,
     log: Path | None = None,
+    on_start: Callable[[int, int], object] = lambda done, total: None,
 ) -> list[RecordDict]:
     """Run a federation in this process.
 
@@ -150,6 +162,8 @@ def run_in_process(
         What each client keeps of a run that is resumed.
     log : Path, optional
         File to which the log is added as JSON lines.
+    on_start : callable (int, int) -> object
+        Told how many clients of how many have learnt their first dictionary.
 
     Returns
     -------
@@ -165,7 +179,7 @@ def run_in_process(
         {"partition-id": i, "num-partitions": n, "name": name} for i, name in enumerate(client_names(settings))
     ]
     with _ONE_RUN, simulation(), logged_to(log) if log else nullcontext(), one_blas_thread():
-        grid = InProcessGrid(client_app, configs, record, min(workers or os.cpu_count() or 1, n), states)
+        grid = InProcessGrid(client_app, configs, record, min(workers or os.cpu_count() or 1, n), states, on_start)
         context = Context(
             run_id=grid.run_id, node_id=SERVER_NODE, node_config={}, state=RecordDict(), run_config=settings.flat()
         )

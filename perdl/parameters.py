@@ -25,6 +25,10 @@ class Parameters:
     def _defaults(cls) -> dict[str, Any]:
         return {name: p.default for name, p in inspect.signature(cls).parameters.items()}
 
+    def _usual(self) -> dict[str, Any]:
+        """What need not be said of the parameters: their defaults."""
+        return self._defaults()
+
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters by name."""
         return {name: getattr(self, name) for name in self._defaults()}
@@ -39,7 +43,7 @@ class Parameters:
         return self
 
     def __repr__(self) -> str:
-        defaults = self._defaults()
+        defaults = self._usual()
         told = {name: v for name, v in self.get_params().items() if v is not defaults[name] and v != defaults[name]}
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in told.items())})"
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _LINE = 10.0
 """Seconds between lines in a pipe."""
 
+_FIRST = "first dictionaries"
+
 _WIDE = 120
 """Columns of a terminal that has room for all."""
 
@@ -28,15 +30,17 @@ _WINDOW, _FEWEST = 6, 3
 
 
 class ProgressBar(Callback):
-    """Show the rounds: a bar in a terminal, in a pipe a line now and then.
+    """Show the start and the rounds: a bar in a terminal, in a pipe a line now and then.
 
     Parameters
     ----------
     console : Console
+    every : float
+        Seconds between lines in a pipe.
     """
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, console: Console, every: float = _LINE) -> None:
+        self._console, self._every = console, every
         columns = (
             TextColumn("{task.description}"),
             BarColumn(bar_width=20),
@@ -46,7 +50,7 @@ class ProgressBar(Callback):
         )
         self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self._task = TaskID(0)
-        self._shown = -math.inf
+        self._shown, self._started = -math.inf, True
         self._rows: deque[Mapping[str, Any]] = deque(maxlen=_WINDOW)
 
     def on_start(self, settings: Settings) -> None:
@@ -55,6 +59,14 @@ class ProgressBar(Callback):
         self._task = self._bar.add_task("round", total=settings.rounds, text="starting")
         self._bar.start()
 
+    def on_first_dictionaries(self, done: int, total: int) -> None:
+        """Show how many clients have their first dictionary."""
+        if self._console.is_terminal:
+            text = "clients" if done < total else "clients, matching"
+            self._bar.update(self._task, description=_FIRST, completed=done, total=total, text=text)
+        elif done < total and self._due():
+            self._line(f"{_FIRST}: {done} of {total} clients")
+
     def on_round(self, row: Mapping[str, Any]) -> None:
         """Show a round."""
         self._rows.append(row)
@@ -62,15 +74,38 @@ class ProgressBar(Callback):
         left = f", about {human_time(seconds)} left" if seconds is not None else ""
         if self._console.is_terminal:
             text = describe_round(row) if self._console.width >= _WIDE else f"change {row['change']:.1e}"
-            self._bar.update(self._task, completed=row["round"], text=f"{text}{left}")
-        elif time.monotonic() - self._shown >= _LINE:
-            self._shown = time.monotonic()
-            text = f"round {row['round']} of {self._rounds}{left}: {describe_round(row)}"
-            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+            done = {"completed": row["round"], "total": self._rounds, "text": f"{text}{left}"}
+            self._bar.update(self._task, description="round", **done)
+        elif self._started or self._due():
+            self._started = False
+            self._line(f"round {row['round']} of {self._rounds}{left}: {describe_round(row)}")
 
     def on_end(self, summary: Mapping[str, Any]) -> None:
         """Take the bar away."""
         self._bar.stop()
+
+    def _due(self) -> bool:
+        """Whether it is time for another line."""
+        return time.monotonic() - self._shown >= self._every
+
+    def _line(self, text: str) -> None:
+        self._shown = time.monotonic()
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+class Narrator(ProgressBar):
+    """A :class:`ProgressBar` that says in the end how many rounds there were, and why they ended."""
+
+    def on_end(self, summary: Mapping[str, Any]) -> None:
+        """Take the bar away and say how it ended."""
+        super().on_end(summary)
+        if summary:
+            self._line(f"{summary['rounds']} rounds in {summary['seconds']:.1f} s: {summary['stop_reason']}")
+
+
+def narrator(*, every_round: bool) -> Callback:
+    """Return what shows a run on the standard output of now, for Python."""
+    return Narrator(Console(), 0.0 if every_round else _LINE)
 
 
 def seconds_left(rows: Sequence[Mapping[str, Any]], rounds: int, tolerance: float) -> float | None:

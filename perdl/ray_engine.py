@@ -38,7 +38,7 @@ def run_in_ray(settings: Settings, log: Path) -> None:
         If Ray is not installed, or the run fails.
     """
     if importlib.util.find_spec("ray") is None:
-        raise PerdlError('the ray engine needs Ray: pip install "perdl[simulation]", or take --engine in-process')
+        raise PerdlError('the ray engine needs Ray: pip install "perdl[simulation]", or take the engine in-process')
     with _alone(Path(settings.output)), simulation(), logged_to(log), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         os.environ[NAMES] = json.dumps(client_names(settings))

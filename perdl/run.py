@@ -26,7 +26,11 @@ RESUMABLE = ("rounds", "tolerance", "quorum", "join_timeout", "round_timeout")
 Engine = Literal["in-process", "ray"]
 
 
-def simulate(settings: Settings, engine: Engine = "in-process") -> dict[str, Any]:
+def simulate(
+    settings: Settings,
+    engine: Engine = "in-process",
+    on_start: Callable[[int, int], object] = lambda done, total: None,
+) -> dict[str, Any]:
     """Simulate all clients on this machine.
 
     Parameters
@@ -34,6 +38,8 @@ def simulate(settings: Settings, engine: Engine = "in-process") -> dict[str, Any
     settings : Settings
     engine : {"in-process", "ray"}
         The same numbers from either.
+    on_start : callable (int, int) -> object
+        Told how many clients of how many have learnt their first dictionary; not by Ray.
 
     Returns
     -------
@@ -46,7 +52,7 @@ def simulate(settings: Settings, engine: Engine = "in-process") -> dict[str, Any
     doubts = check_data(settings)
     folder = Path(settings.output)
     with held(folder):
-        _run(settings, engine, server_log(folder))
+        _run(settings, engine, server_log(folder), on_start)
         summary = read_summary(folder)
         check_models(folder, summary)
         if settings.data.source in ("files", "mnist"):
@@ -73,7 +79,7 @@ def check_models(folder: Path, summary: Mapping[str, Any]) -> None:
         raise UnsavedError(f"cannot write {lost[0]}{more}: make room, and run it again", summary)
 
 
-def _run(settings: Settings, engine: Engine, log: Path) -> None:
+def _run(settings: Settings, engine: Engine, log: Path, on_start: Callable[[int, int], object]) -> None:
     if engine == "ray":
         from perdl.ray_engine import run_in_ray
 
@@ -83,7 +89,7 @@ def _run(settings: Settings, engine: Engine, log: Path) -> None:
     from perdl_client.app import app as client_app
     from perdl_server.app import app as server_app
 
-    run_in_process(server_app, client_app, settings, log=log)
+    run_in_process(server_app, client_app, settings, log=log, on_start=on_start)
 
 
 def _complete(summary: dict[str, Any], settings: Settings, doubts: list[str]) -> None:

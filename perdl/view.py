@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,10 +43,15 @@ class View:
             print_line(err if self._json else out, text)
 
     @contextmanager
-    def watching(self, settings: Settings, *, after: int = 0, log: Path | None = None) -> Iterator[None]:
-        """Show the run that goes on inside; of a server's ``log`` what goes wrong, and who comes and goes."""
-        with watch(settings, self._callbacks, self._note, after=after, log=log, on_log=self._news):
-            yield
+    def watching(
+        self, settings: Settings, *, after: int = 0, log: Path | None = None
+    ) -> Iterator[Callable[[int, int], object]]:
+        """Show the run that goes on inside; of a server's ``log`` what goes wrong, and who comes and goes.
+
+        What it yields is told how many clients of how many have learnt their first dictionary.
+        """
+        with watch(settings, self._callbacks, self._note, after=after, log=log, on_log=self._news) as tell:
+            yield tell
 
     def end(self, summary: Mapping[str, Any], folder: Path, *, saved: bool = True) -> None:
         """Show what a run found; the more if it is not ``saved``."""

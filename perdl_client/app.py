@@ -125,8 +125,8 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
     if isinstance(settings.n_global, int) and len(used) < settings.n_global:
         raise SettingsError(
             f"{identity.name} uses {len(used)} of its {r} atoms ({Y.shape[1]} samples), fewer than n_global = "
-            f"{settings.n_global}: lower n_global, min_usage or min_samples (and --min-samples), or give this client "
-            "more samples"
+            f"{settings.n_global}: lower n_global, min_usage or min_samples (and what the client itself asks for), "
+            "or give this client more samples"
         )
     names = names_mark(data.names)
     save_state(ClientState(run, text, 0, D, used=used, names=names), context, identity.state_folder())
@@ -157,7 +157,7 @@ def _why_unused(identity: Identity, learning: LearningSettings, Y: Floats, X: Fl
     cure = "lower threshold" + ("" if learning.threshold_unit == "rms" else ', or set threshold_unit = "rms"')
     if X.any():
         why = f"has no atom that {least} of its {Y.shape[1]} samples use without one of them making it up"
-        cure = "give it more samples, or lower min_samples (and --min-samples)"
+        cure = "give it more samples, or lower min_samples (and what the client itself asks for)"
     if largest > 10 * size:
         cure = f"look for numbers that are none, as -999 for what is missing: the largest is {largest:.3g}"
     return f"{identity.name} {why}: {cure}"

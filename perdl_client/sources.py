@@ -164,7 +164,7 @@ class Features:
                 return f"has {d} columns, {self._first_named!r} has {expected}: it {lacks}; give all the same columns"
             cure = "; give all files the same features in the same order"
             if other := _turned(samples, expected, samples_in):
-                cure = f"; the transpose would fit: turn that file, or give its client alone --samples-in {other}"
+                cure = f"; the transpose would fit: turn that file, or let its client alone read samples in {other}"
             return f"has {d} features per sample, but {expected} in {self._first!r}{cure}"
         if samples.shape != self.shape and len(samples.shape) > 1 and len(self.shape) > 1:
             return f"has samples of shape {samples.shape}, but {self.shape} in {self._first!r}; give all one size"

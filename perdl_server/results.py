@@ -75,7 +75,7 @@ class RunFolder:
                 for name in (STOP, LAST_ROUND):
                     (path / name).unlink(missing_ok=True)
         except OSError as error:
-            raise PerdlError(f"cannot write results to {path}: {error.strerror}; choose another --output") from None
+            raise PerdlError(f"cannot write results to {path}: {error.strerror}; choose another output") from None
 
     def asked_to_stop(self) -> bool:
         """Whether a file called ``stop`` has appeared: the way to end a run that gets no signals."""

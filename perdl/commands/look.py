@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from common.errors import DataError, SettingsError
 from perdl.command import command, err, find_config, out
-from perdl.console import print_line, print_table
+from perdl.console import print_line
+from perdl.tables import Column, print_table
 
 if TYPE_CHECKING:
     from perdl.check import Report
@@ -69,15 +68,11 @@ def check(
 
 
 def _print_report(report: Report) -> None:
-    table = Table()
-    for column in ("client", "file", "samples", "features", "type", "scale (rms)", "missing", "constant", "rank"):
-        table.add_column(column, justify="left" if column in ("client", "file", "type") else "right", overflow="fold")
-    table.add_column("energy of the mean", justify="right")
-    table.add_column("largest feature", justify="right")
-    for look in (one for one in report.clients if one.samples is not None):
-        table.add_row(*map(escape, _cells(look)))
-    if table.rows:
-        print_table(out, table)
+    names = ("samples", "features", "type", "scale (rms)", "missing", "constant", "rank")
+    columns = [Column("client"), Column("file", wrap="anywhere")]
+    columns += [Column(name, right=name != "type") for name in (*names, "energy of the mean", "largest feature")]
+    if rows := [_cells(look) for look in report.clients if look.samples is not None]:
+        print_table(out, columns, rows)
     for kind, lines in (("problem", report.problems), ("note", report.notes)):
         for line in lines:
             print_line(out, f"{kind}: {line}")
@@ -138,10 +133,8 @@ def show_settings(word: Annotated[str, typer.Argument(help="show only settings t
         near = list(dict.fromkeys(parts[part] for part in difflib.get_close_matches(word.lower(), parts, n=3)))
         cure = f"did you mean {' or '.join(near)}?" if near else "perdl settings lists them all"
         raise SettingsError(f"no setting mentions {word!r}; {cure}")
-    table = Table("setting", "default", "allowed", "what")
-    for row in found:
-        table.add_row(*map(escape, row))
-    print_table(out, table)
+    columns = [Column("setting"), Column("default"), Column("allowed", wrap="words"), Column("what", wrap="words")]
+    print_table(out, columns, found)
 
 
 @command

@@ -16,11 +16,21 @@ import typer
 
 from common.errors import SettingsError, UnsavedError
 from common.settings import Settings
-from perdl.command import command, err, out, prepared, results_go_to
+from perdl.command import command, complete_preset, err, out, prepared, results_go_to
 from perdl.console import print_experiment, print_line
 
+
+def _complete_experiment(incomplete: str) -> list[str]:
+    from perdl.experiments.run import DEFAULT_PRESETS
+
+    return [name for name in DEFAULT_PRESETS if name.startswith(incomplete)]
+
+
 ConfigArgument = Annotated[
-    str, typer.Argument(help="a TOML file, or a preset, such as synthetic, mnist-best, surveillance")
+    str,
+    typer.Argument(
+        help="a TOML file, or a preset, such as synthetic, mnist-best, surveillance", autocompletion=complete_preset
+    ),
 ]
 OverrideOption = Annotated[list[str], typer.Option("-c", "--set", help="key=value (see perdl settings)")]
 OutputOption = Annotated[Path | None, typer.Option(help="folder of the results; default runs/NAME-DATE")]
@@ -66,8 +76,8 @@ def simulate(
         settings = run.count_clients(told)
         folder = Path(settings.output)
         try:
-            with view.watching(settings):
-                summary = run.simulate(settings, cast(run.Engine, engine))
+            with view.watching(settings) as on_start:
+                summary = run.simulate(settings, cast(run.Engine, engine), on_start)
                 undrawn = _draw(folder)
         except UnsavedError as error:
             view.end(error.summary, folder, saved=False)
@@ -194,7 +204,7 @@ def client(
 
 @command
 def experiment(
-    name: Annotated[str, typer.Argument(help="synthetic, mnist or surveillance")],
+    name: Annotated[str, typer.Argument(help="synthetic, mnist or surveillance", autocompletion=_complete_experiment)],
     preset: Annotated[
         str | None,
         typer.Option(help="text: as the paper says; published: as its code has it; best, fixed-camera: ours"),

@@ -12,8 +12,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from common.settings import Settings, load_settings, settings_from_flat
+from perdl.cli import app
 from perdl.command import find_config
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,6 +72,31 @@ def test_help_names_the_experiments_and_no_cell_of_the_settings_is_broken(tmp_pa
     assert "synthetic, mnist or surveillance" in perdl("experiment", "--help", cwd=tmp_path).stdout
     told = perdl("settings", "algorithms.md", cwd=tmp_path).stdout
     assert "how the server combines clients' atoms, see docs/algorithms.md" in told
+
+
+@pytest.mark.parametrize("arguments", [[], ["simulate"], ["settings"], ["certs"]], ids=" ".join)
+def test_h_is_help(arguments):
+    short, long = (CliRunner().invoke(app, [*arguments, option]) for option in ("-h", "--help"))
+    assert (short.exit_code, short.output) == (0, long.output)
+    assert "Usage: " in short.output
+
+
+def test_a_suggestion_is_said_once():
+    done = CliRunner().invoke(app, ["simulat"])
+    assert done.exit_code == 2
+    assert done.output.count("Did you mean") == 1
+    assert "'simulate'" in done.output
+
+
+@pytest.mark.parametrize(
+    ("words", "found"), [("perdl simulate mnist-b", "mnist-best"), ("perdl experiment sur", "surveillance")]
+)
+def test_the_shell_completes_presets_and_experiments(tmp_path, words, found):
+    told = {"_PERDL_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": "2"}
+    command = [sys.executable, "-m", "perdl"]
+    done = subprocess.run(command, env={**os.environ, **told}, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.split() == [found]
+    assert "--show-completion" in CliRunner().invoke(app, ["--help"]).output
 
 
 def test_overwrite_takes_nothing_from_a_server_at_work(tmp_path):

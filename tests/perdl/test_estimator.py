@@ -22,7 +22,7 @@ from common.errors import DataError, PerdlError, SettingsError
 from common.settings import LearningSettings, Settings, settings_from_values
 from common.synthetic import generate, true_global_dictionary
 from perdl import PerDL
-from perdl.fitted import DATA_PARAMETERS
+from perdl.array_settings import DATA_PARAMETERS, NO_SETTINGS
 from perdl.perma import adapt
 from perdl.run import simulate
 from perdl_client.learning.client import ClientLearner
@@ -238,7 +238,7 @@ def test_partial_fit_wants_those_who_came_later_too_and_sees_what_was_unset(mode
         late.partial_fit(DATA)
     with pytest.raises(SettingsError, match="n_atoms = None, but was 8 when the run began"):
         PerDL(**{**FAST, "n_atoms": 8}).fit(DATA).set_params(n_atoms=None).partial_fit(DATA)
-    with pytest.raises(SettingsError, match=r"data.scale = 'client', but was 'none'"):
+    with pytest.raises(SettingsError, match=r"^scale = 'client', but was 'none'"):
         PerDL(**FAST).fit(DATA).set_params(scale="client").partial_fit(DATA)
 
 
@@ -298,7 +298,7 @@ def test_save_and_load(model, tmp_path):
 def test_parameters_are_the_settings():
     defaults = PerDL().get_params()
     for name, value in defaults.items():
-        if name not in ("clients", "output"):
+        if name not in ("clients", "output", *NO_SETTINGS):
             fields = DataSettings.model_fields if name in DATA_PARAMETERS else Settings.model_fields
             assert value == fields[name].default, name
     assert repr(PerDL()) == "PerDL()"
@@ -398,7 +398,7 @@ def test_a_failed_fit_leaves_the_model_as_it_was(model):
 
 
 def test_doubts_are_warnings():
-    with pytest.warns(UserWarning, match="set data.center = true"):
+    with pytest.warns(UserWarning, match="set center=True"):
         PerDL(**FAST, rounds=1).fit({name: X + 50 for name, X in DATA.items()})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -435,8 +435,12 @@ def test_simulate_writes_the_folder_of_the_command(tmp_path):
     assert (tmp_path / "run" / "figures" / "convergence.png").exists()
     assert repr(run).endswith("3 clients, 3 global atoms, 2 rounds, rounds)")
     assert np.array_equal(perdl.read_run(run.folder).global_dictionary, run.global_dictionary)
-    with pytest.raises(SettingsError, match="holds the results of a run"):
+    with pytest.raises(SettingsError, match="a run: choose another output, or give overwrite=True"):
         perdl.simulate(output=tmp_path / "run")
+    with pytest.raises(SettingsError, match="engine = 'rey': must be 'in-process' or 'ray'"):
+        perdl.simulate(engine="rey", output=tmp_path / "other")
+    with pytest.raises(PerdlError, match=r"cannot write results to /proc/no: .*; choose another output$"):
+        perdl.simulate(output="/proc/no")
     with pytest.raises(SettingsError, match="did you mean rounds"):
         perdl.simulate(settings={"round": 3}, output=tmp_path / "other")
     with pytest.raises(DataError, match=r"perdl\.PerDL"):

@@ -110,6 +110,51 @@ def test_a_terminal_of_any_width_shows_how_long_it_may_take(width):
     assert ("clients 10  1.23 MB" in shown) == (width == 160)
 
 
+def test_the_start_is_shown_before_the_first_round(monkeypatch):
+    clock, text = [0.0], io.StringIO()
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    bar = ProgressBar(Console(file=text))
+    bar.on_start(Settings(rounds=5, tolerance=0.0))
+    for done in range(11):
+        clock[0] = 6.0 * done
+        bar.on_first_dictionaries(done, 10)
+    facts = {"error_before_update": {"min": 1.0, "median": 1.0, "max": 1.0}, "clients": 3, "bytes": 1200}
+    bar.on_round({**rows([0.5])[0], **facts})
+    bar.on_end({})
+    *first, last = text.getvalue().splitlines()
+    assert first == [f"first dictionaries: {done} of 10 clients" for done in (0, 2, 4, 6, 8)]
+    assert last.startswith("round 1 of 5: ")
+
+
+def test_a_terminal_shows_the_start_and_then_the_rounds():
+    text = io.StringIO()
+    bar = ProgressBar(Console(file=text, force_terminal=True, width=80, color_system=None))
+    bar.on_start(Settings(rounds=7, tolerance=0.0))
+    bar.on_first_dictionaries(3, 10)
+    bar._bar.refresh()
+    bar.on_round(rows([6.3e-4])[0])
+    bar.on_end({})
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.getvalue())
+    assert re.search(r"first dictionaries .* 3/10 clients", shown)
+    assert re.search(r"round .* 1/7 +change 6.3e-04", shown)
+
+
+def test_a_simulation_tells_how_many_clients_have_their_first_dictionary(tmp_path):
+    heard = []
+
+    class Ear(perdl.Callback):
+        def on_first_dictionaries(self, done, total):
+            heard.append((done, total))
+
+        def on_round(self, row):
+            heard.append("round")
+
+    settings = {"n_clients": 3, "rounds": 1, "n_restarts": 5}
+    perdl.simulate(settings=settings, output=tmp_path / "run", callbacks=[Ear()])
+    assert heard[-2:] == [(3, 3), "round"]
+    assert heard[:-1] == sorted(set(heard[:-1]))
+
+
 def run(*arguments):
     done = CliRunner().invoke(app, ["simulate", *arguments])
     assert done.exit_code == 0, done.output

@@ -76,7 +76,11 @@ MISTAKES = [
         "A decimal comma", lambda: simulate("-c", "threshold=0,15"), 2, ("threshold", "0,15", "0.15"), "a decimal point"
     ),
     Mistake(
-        "Two settings in one", lambda: simulate("-c", "n_global=3,rounds=5"), 2, ("n_global", "-c"), "one -c for each"
+        "Two settings in one",
+        lambda: simulate("-c", "n_global=3,rounds=5"),
+        2,
+        ("n_global", "by itself"),
+        "one -c for each",
     ),
     Mistake("-c without =", lambda: simulate("-c", "rounds"), 2, ("rounds", "key=value"), "key=value"),
     Mistake(
@@ -180,8 +184,8 @@ MISTAKES = [
         "in-process or ray",
     ),
     Mistake("The folder of a former run", twice, 2, ("run holds", "--overwrite"), "another --output, or --overwrite"),
-    Mistake("A folder that cannot be written", not_writable, 1, ("/proc/nowhere", "--output"), "another --output"),
-    Mistake("A file as the folder", into_a_file, 1, ("run", "choose another --output"), "another --output"),
+    Mistake("A folder that cannot be written", not_writable, 1, ("/proc/nowhere", "output"), "another --output"),
+    Mistake("A file as the folder", into_a_file, 1, ("run", "choose another output"), "another --output"),
     Mistake(
         "An experiment that is not there",
         lambda: command("experiment", "mnst"),
