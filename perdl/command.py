@@ -60,12 +60,12 @@ def command(function: Callable[P, None]) -> Callable[P, None]:
 
     @functools.wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
-        if kwargs.get("log"):
-            os.environ[LOG] = str(Path(str(kwargs["log"])).resolve())
-        level = logging.ERROR if kwargs.get("quiet") else logging.WARNING
-        _log_from(logging.INFO if kwargs.get("verbose") else level)
         before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
+            if kwargs.get("log"):
+                _log_to(Path(str(kwargs["log"])).resolve())
+            level = logging.ERROR if kwargs.get("quiet") else logging.WARNING
+            _log_from(logging.INFO if kwargs.get("verbose") else level)
             function(*args, **kwargs)
         except PerdlError as error:
             err.print(f"perdl: {error}", markup=False, highlight=False, soft_wrap=True)
@@ -149,6 +149,12 @@ def find_config(name: str) -> Path:
     near = difflib.get_close_matches(stem, presets, n=1)
     hint = f"did you mean {near[0]}? " if near and not name.endswith(".toml") else ""
     raise SettingsError(f"there is no configuration {name}; {hint}presets are {', '.join(sorted(presets))}")
+
+
+def _log_to(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.open("a").close()  # else nobody would hear that it cannot be written
+    os.environ[LOG] = str(path)
 
 
 def _log_from(level: int) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from flwr.app import Context
@@ -34,7 +36,17 @@ def run_in_ray(settings: Settings, log: Path) -> None:
     """
     if importlib.util.find_spec("ray") is None:
         raise PerdlError('the ray engine needs Ray: pip install "perdl[simulation]", or take --engine in-process')
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    with _alone(Path(settings.output)), simulation(), logged_to(log), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            _run(settings)
+        except KeyboardInterrupt:
+            # The ServerApp is in a thread of its own.
+            stop_run_in(Path(settings.output))
+            raise
+
+
+def _run(settings: Settings) -> None:
     from flwr.simulation import run_simulation
 
     from perdl_client.app import app as client_app
@@ -46,14 +58,20 @@ def run_in_ray(settings: Settings, log: Path) -> None:
     def main(grid: Grid, context: Context) -> None:
         run(settings, grid)
 
-    resources = {"num_cpus": 1, "num_gpus": 0.0}
-    with simulation(), logged_to(log), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            run_simulation(
-                server_app, client_app, settings.n_clients, backend_config={"client_resources": dict(resources)}
-            )
-        except KeyboardInterrupt:
-            # The ServerApp is in a thread of its own.
-            stop_run_in(Path(settings.output))
-            raise
+    resources, place = {"num_cpus": 1, "num_gpus": 0.0}, {"address": "local"}
+    backend = {"client_resources": dict(resources), "init_args": dict(place)}
+    run_simulation(server_app, client_app, settings.n_clients, backend_config=backend)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Let Ray start on this machine, whatever cluster the environment names, and Flower need no home of the user's."""
+    before = dict(os.environ)
+    os.environ.pop("RAY_ADDRESS", None)
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("FLWR_HOME", str(folder.resolve() / "flower"))
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)

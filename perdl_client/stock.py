@@ -43,6 +43,8 @@ def stock_command(
     A SuperNode asks for its server's code; with a bundle from `perdl.superlink.write_bundle` there is none in it.
     """
     environment = flower_environment()
+    if "folder" in node_config:  # a user may have no home
+        environment.setdefault("FLWR_HOME", str(Path(str(node_config["folder"])) / "flower"))
     argv = [flower_command("flower-supernode", environment), "--superlink", server]
     if certs is None:
         argv += ["--insecure"]
