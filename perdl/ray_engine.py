@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
@@ -58,8 +59,10 @@ def _run(settings: Settings) -> None:
     def main(grid: Grid, context: Context) -> None:
         run(settings, grid)
 
-    resources, place = {"num_cpus": 1, "num_gpus": 0.0}, {"address": "local"}
-    backend = {"client_resources": dict(resources), "init_args": dict(place)}
+    backend: dict[str, Any] = {
+        "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+        "init_args": {"address": "local"},
+    }
     run_simulation(server_app, client_app, settings.n_clients, backend_config=backend)
 
 
