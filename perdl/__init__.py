@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
+from importlib.util import find_spec
 
 TYPE_CHECKING = False  # typing's own would cost the command a part of its start
 if TYPE_CHECKING:
@@ -34,6 +36,18 @@ __all__ = [
     "read_run",
     "simulate",
 ]
+
+
+def _check_common() -> None:
+    """Raise if a file of the user's hides the package `common`, which comes with perdl."""
+    spec = sys.modules["common"].__spec__ if "common" in sys.modules else find_spec("common")
+    origin = (spec.origin if spec is not None else None) or ""
+    found, ours = os.path.dirname(origin), os.path.join(os.path.dirname(os.path.dirname(__file__)), "common")
+    if os.path.isdir(found) and os.path.isdir(ours) and not os.path.samefile(found, ours):
+        raise ImportError(f"{origin} hides perdl's own package of the name `common`: rename that file or folder")
+
+
+_check_common()
 
 # Before Flower is imported: no telemetry, no look for updates.
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
+import sys
 from types import FrameType
 
 from common.errors import INTERRUPTED
@@ -13,6 +15,9 @@ def main() -> None:
     """Entry point."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # what a terminal's encoding lacks becomes a question mark
+            stream.reconfigure(errors="replace")
     from perdl.cli import app
 
     app(prog_name="perdl")

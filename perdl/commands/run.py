@@ -39,7 +39,7 @@ InsecureOption = Annotated[bool, typer.Option(help="plain text, and no keys: on 
 OverwriteOption = Annotated[bool, typer.Option(help="replace the results of a former run in this folder")]
 LogOption = Annotated[
     Path | None,
-    typer.Option(help="file to which the log is added as JSON lines; a server's is OUTPUT/log.jsonl"),
+    typer.Option(help="file to which the log is added as JSON lines; a server's or a simulation's is OUTPUT/log.jsonl"),
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="only errors, and in the end where the results are")]
 JsonOption = Annotated[

@@ -17,6 +17,8 @@ from typer.testing import CliRunner
 from common.settings import Settings, load_settings, settings_from_flat
 from perdl.cli import app
 from perdl.command import find_config
+from perdl.ray_engine import _alone
+from perdl_client.stock import stock_command
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -202,3 +204,39 @@ def test_imports_stay_light():
 
 def test_a_misspelt_command_is_suggested_once(tmp_path):
     assert perdl("chek", cwd=tmp_path).stderr.count("Did you mean") == 1
+
+
+def test_a_module_of_the_users_that_hides_a_package_of_perdls_is_named(tmp_path):
+    (tmp_path / "common.py").write_text("")
+    for script in ("import perdl", "import common, perdl"):
+        done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
+        last = done.stderr.strip().splitlines()[-1]
+        assert last.startswith(f"ImportError: {tmp_path}/common.py hides perdl's own package"), done.stderr
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+def test_what_an_encoding_lacks_ends_no_command(tmp_path, encoding):
+    for arguments, code in ((("settings",), 0), (("check", "no-Ω.csv"), 3)):
+        command = [sys.executable, "-m", "perdl", *arguments]
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": encoding}
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True)
+        assert done.returncode == code, done.stderr
+        assert b"Traceback" not in done.stderr
+
+
+def test_a_log_that_cannot_be_written_is_named(tmp_path):
+    done = perdl("simulate", "--log", "/proc/no/log", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr == "perdl: /proc/no: No such file or directory\n"
+
+
+def test_flower_and_ray_need_no_home_and_no_cluster(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:6379")
+    monkeypatch.delenv("FLWR_HOME", raising=False)
+    with _alone(tmp_path):
+        assert "RAY_ADDRESS" not in os.environ
+        assert os.environ["FLWR_HOME"] == str(tmp_path / "flower")
+    assert os.environ["RAY_ADDRESS"] == "127.0.0.1:6379"
+    assert "FLWR_HOME" not in os.environ
+    _, environment = stock_command("127.0.0.1:1", {"folder": str(tmp_path)})
+    assert environment["FLWR_HOME"] == str(tmp_path / "flower")
