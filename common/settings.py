@@ -18,6 +18,7 @@ from common.data_settings import DataSettings, EvaluationSettings, SyntheticSett
 from common.errors import SettingsError
 from common.settings_errors import one_line, toml_error
 
+Dtype = Literal["float64", "float32"]
 AggregationName = Literal["mean", "normalized", "polar", "energy", "procrustes", "trimmed", "geometric-median"]
 _T = TypeVar("_T", bound=BaseModel)
 _ROBUST_AGGREGATIONS = ("trimmed", "geometric-median")
@@ -98,7 +99,7 @@ class Settings(LearningSettings):
     rounds: int = Field(50, ge=0, description="at most so many rounds (T)")
     tolerance: float = Field(1e-12, ge=0, description="stop when no atom of D^g moves more than this")
     seed: int = Field(0, ge=0, lt=2**63, description="seed of every random stream")
-    dtype: Literal["float64", "float32"] = Field("float64", description="of data, dictionaries and messages")
+    dtype: Dtype = Field("float64", description="of data, dictionaries and messages")
     aggregation: AggregationName = Field(
         "mean", description="how the server combines clients' atoms, see docs/algorithms.md"
     )

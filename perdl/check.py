@@ -18,6 +18,7 @@ from common.errors import DataError
 from common.protocol import natural_key
 from common.settings import Settings, override_settings
 from perdl.look import OTHER_UNITS, Look, measure
+from perdl.moments import variances
 from perdl.suggest import Spectrum, agreed_constants, suggest
 from perdl_client.data import client_files
 from perdl_client.doubts import doubts, facts
@@ -135,7 +136,7 @@ def check(
         for note in said:
             own_notes.setdefault(note, []).append(look.name)
         if not look.missing:
-            deviations.append(samples.data.std(axis=1, dtype=np.float64))
+            deviations.append(np.sqrt(variances(samples.data)))
         spectra.append(directions)
         if look.rank and not look.missing and len(samples.shape) == 1 and settings.data.window is None:
             seen[look.name] = facts(samples.data)

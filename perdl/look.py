@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from common.errors import DataError, SettingsError
 from common.settings import Settings
+from perdl.moments import finite_sizes, variances
 from perdl.suggest import Spectrum, spectrum
 from perdl_client.preprocess import cut_of, fit_preprocessing
 from perdl_client.samples import Samples
@@ -71,15 +72,14 @@ def measure(look: Look, samples: Samples, settings: Settings) -> tuple[Spectrum,
     Y, nothing = samples.data, Spectrum(0, 0, 0.0, 0.0)
     look.features, look.samples = Y.shape
     look.shape, look.dtype = list(samples.shape), Y.dtype.name
-    finite = np.isfinite(Y)
-    look.missing = int(finite.size - np.count_nonzero(finite))
+    n_finite, largest, size = finite_sizes(Y)
+    look.missing = Y.size - n_finite
     wrong = [f"has {look.missing} NaN or infinite numbers of {Y.size}; drop or fill them"] if look.missing else []
-    largest = float(np.abs(Y).max(initial=0.0, where=finite))
     if largest > np.finfo(Y.dtype).max ** 0.25:
         return nothing, [], [*wrong, f"has values up to {largest:.3g}, too large to compute with: rescale them"]
-    look.rms = float(np.sqrt(np.mean(np.square(Y, dtype=np.float64), where=finite))) if finite.any() else None
+    look.rms = size if n_finite else None
     if look.missing:
-        Y = Y[:, finite.all(axis=0)]
+        Y = Y[:, np.isfinite(Y).all(axis=0)]
     if Y.shape[1] == 0:
         return nothing, [], wrong
     counters = _counters(Y)
@@ -89,17 +89,17 @@ def measure(look: Look, samples: Samples, settings: Settings) -> tuple[Spectrum,
         look.mean_share = mean_share(Y)
         # As it is suggested to learn from them: scales and whitening depend on whether the mean is off.
         told = settings.data.model_copy(update={"center": True})
-        Y = fit_preprocessing(Y, told, look.name, channels).apply(Y)
+        prepared = fit_preprocessing(Y, told, look.name, channels).apply
     except (DataError, SettingsError) as error:
         return nothing, [], [*wrong, str(error)]
-    seen = spectrum(Y)
+    seen = spectrum(Y, prepared)
     look.rank = seen.rank
     if seen.rank == 0:
         which = "has one sample only" if Y.shape[1] == 1 else "all its samples are the same"
         return seen, [], [*wrong, f"{which}, so nothing can be learnt from its differences"]
-    variances = Y.var(axis=1, dtype=np.float64)
-    top = int(np.argmax(variances))
-    look.largest_feature, look.largest_share = top + 1, float(variances[top] / variances.sum())
+    energies = variances(Y, prepared)
+    top = int(np.argmax(energies))
+    look.largest_feature, look.largest_share = top + 1, float(energies[top] / energies.sum())
     notes = [
         f"{_feature(samples, j)} goes up or down by whole numbers from sample to sample: times? Take it out"
         for j in counters

@@ -21,10 +21,11 @@ would be left out altogether. The median over the clients is taken.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import NDArray
 
 from common.coders import HardThreshold
@@ -60,19 +61,23 @@ class Spectrum:
     noise: float
 
 
-def spectrum(Y: Floats) -> Spectrum:
+def spectrum(Y: Floats, apply: Callable[[Floats], Floats] = lambda block: block) -> Spectrum:
     """Look at one client's samples.
 
     Parameters
     ----------
     Y : (d, n) array
         Finite.
+    apply : callable, optional
+        What is done to samples before they are looked at; done to those alone that are chosen.
     """
     rng = stream(0, "", "check")
     if Y.shape[1] > MAX_SAMPLES:
         Y = Y[:, np.sort(rng.choice(Y.shape[1], MAX_SAMPLES, replace=False))]
-    Y = Y - Y[:, :1].astype(np.float64)  # what is constant is then zero, and its mean leaves no rounding
-    Y = Y - Y.mean(axis=1, keepdims=True)
+    done = apply(Y)
+    Y = done.astype(np.float64, copy=np.may_share_memory(done, Y))  # one's own: it is overwritten
+    Y -= Y[:, :1].copy()  # what is constant is then zero, and its mean leaves no rounding
+    Y -= Y.mean(axis=1, keepdims=True)
     d, n = Y.shape
     s, Z = _principal_codes(Y)
     rank = int(np.count_nonzero(s > s.max(initial=0) * max(d, n) * np.finfo(np.float64).eps))
@@ -131,9 +136,10 @@ def agreed_constants(deviations: Sequence[Floats]) -> str:
 
 
 def _principal_codes(Y: Floats) -> tuple[Floats, Floats]:
-    """Singular values of ``Y`` and its codes in the left singular vectors, which may be long and are not formed."""
+    """Singular values of ``Y`` and its codes in the left singular vectors, which may be long; ``Y`` is overwritten."""
     if Y.shape[0] > Y.shape[1]:
-        _, s, Vt = np.linalg.svd(np.linalg.qr(Y, mode="r"))
+        R = scipy.linalg.qr(Y, mode="raw", overwrite_a=True, check_finite=False)[1]  # in place
+        _, s, Vt = np.linalg.svd(R)
         return s, s[:, None] * Vt
     U, s, _ = np.linalg.svd(np.transpose(np.linalg.qr(Y.T, mode="r")))
     return s, U.T @ Y

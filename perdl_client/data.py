@@ -131,16 +131,16 @@ def load_data(identity: Identity, settings: Settings) -> ClientData:
         raise DataError(f"{identity.name} has no data: {Y.shape[1]} samples of {Y.shape[0]} features")
     _require_moderate(Y, f"{identity.name} has values", "rescale them")
     preprocessing = fit_preprocessing(Y, settings.data, identity.name, cut.channels)
+    is_own = Y.flags.writeable and SAMPLES not in identity.node_config  # a file mapped into memory is read-only
     with np.errstate(over="ignore", invalid="ignore"):
-        Z = preprocessing.apply(Y)
-    if Z is not Y:
-        _require_moderate(Z, f"{identity.name} has, once preprocessed, values", "look at data.divide_by")
+        Z = preprocessing.apply(Y, in_place=is_own)
+    _require_moderate(Z, f"{identity.name} has, once preprocessed, values", "look at data.divide_by")
     return ClientData(Z, cut, preprocessing, samples.names)
 
 
 def _require_moderate(Y: Floats, whose: str, cure: str) -> None:
     """Raise if numbers are so large or so small that their squares' sums leave the float type."""
-    largest, limits = float(np.abs(Y).max()), np.finfo(Y.dtype)
+    largest, limits = max(float(Y.max()), -float(Y.min())), np.finfo(Y.dtype)
     if not largest < limits.max**0.25:
         raise DataError(f"{whose} up to {largest:.3g}, too large for {Y.dtype}: {cure}")
     if 0 < largest < limits.tiny**0.5 * 1e3:
@@ -180,6 +180,7 @@ def _load(identity: Identity, settings: Settings) -> Samples:
             str(own["data"]),
             samples_in=own.get("samples-in", "rows"),
             variable=own.get("variable") or None,
+            dtype=settings.dtype,
         )
     known = truth(identity, settings)
     if known is not None:
@@ -205,7 +206,10 @@ def _load(identity: Identity, settings: Settings) -> Samples:
     if data.source == "video":
         return _plain(frame_samples(settings, identity.partition))
     return load_samples(
-        _one_file_each(settings)[identity.partition], samples_in=data.samples_in, variable=data.variable
+        _one_file_each(settings)[identity.partition],
+        samples_in=data.samples_in,
+        variable=data.variable,
+        dtype=settings.dtype,
     )
 
 
@@ -289,7 +293,7 @@ def check_data(settings: Settings) -> list[str]:
         return []
     features, samples_in, seen = Features(), settings.data.samples_in, {}
     for i, path in enumerate(_one_file_each(settings)):
-        samples = load_samples(path, samples_in=samples_in, variable=settings.data.variable)
+        samples = load_samples(path, samples_in=samples_in, variable=settings.data.variable, dtype=settings.dtype)
         if wrong := features.compare(samples, str(path), samples_in):
             raise file_error(path, wrong)
         check_features(settings, f"client-{i + 1}", math.prod(cut_of(settings.data, samples.shape).piece))

@@ -52,7 +52,9 @@ def facts(Y: NDArray[np.floating]) -> Facts:
         counting = next((int(j) + 1 for j in np.flatnonzero(likely) if (np.diff(Y[j]) == 1).all()), None)
     ends = Y.min(), Y.max()
     largest = float(max(-ends[0], ends[1])) or 1.0  # divided by first: numbers may be too large to be squared
-    rms = largest * float(np.sqrt(np.mean(np.square(Y / largest))))
+    scaled = Y / largest
+    rms = largest * float(np.sqrt(np.mean(np.square(scaled, out=scaled))))
+    del scaled
     missing = next((value for value in _MISSING if value in ends and _stands_alone(Y, value)), None)
     mark = hashlib.blake2b(np.ascontiguousarray(Y.T).data, digest_size=16).digest()
     return Facts(Y.shape[1], len(Y), rms, counting, missing, mark)

@@ -19,11 +19,8 @@ if TYPE_CHECKING:
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".gif", ".webp")
 
 
-def read_images(folder: Path) -> tuple[NDArray[Any], float]:
-    """Return the images upright along the first axis, (n, h, w) or (n, h, w, c), and the number that full white has.
-
-    That is 255 for 8 bits and 65535 for 16 bits. It is 1 for other images, whose numbers stay as they are.
-    """
+def read_images(folder: Path) -> NDArray[Any]:
+    """Return the images upright along the first axis, (n, h, w) or (n, h, w, c), their numbers as they are."""
     with reading(folder, "a folder of images"):
         entries = list(filter(is_data, folder.iterdir()))
         files = [entry for entry in entries if entry.suffix.lower() in IMAGE_SUFFIXES and entry.is_file()]
@@ -43,11 +40,7 @@ def read_images(folder: Path) -> tuple[NDArray[Any], float]:
             here, there = f"{w}x{h} {mode}", f"{files[0].name!r} is {w0}x{h0} {first_mode}"
             raise file_error(file, f"is {here}, but {there} (width x height, mode); give all images one size and mode")
         row[:] = image
-    return images, _white(images.dtype)
-
-
-def _white(dtype: np.dtype[Any]) -> float:
-    return float(np.iinfo(dtype).max) if dtype in (np.uint8, np.uint16) else 1.0
+    return images
 
 
 def _read_image(file: Path) -> tuple[NDArray[Any], str]:

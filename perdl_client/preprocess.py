@@ -43,10 +43,11 @@ class Preprocessing:
     scale: Floats
     whitener: Floats | None = None
 
-    def apply(self, Y: Floats) -> Floats:
-        """Return z of samples (d, n)."""
-        Z = Y - self.offset[:, None] if self.offset.any() else Y
-        Z = Z / self.scale[:, None] if (self.scale != 1).any() else Z
+    def apply(self, Y: Floats, in_place: bool = False) -> Floats:
+        """Return z of samples (d, n); ``in_place`` lets it overwrite them."""
+        Z = np.subtract(Y, self.offset[:, None], out=Y if in_place else None) if self.offset.any() else Y
+        if (self.scale != 1).any():
+            Z = np.divide(Z, self.scale[:, None], out=Z if in_place or Z is not Y else None)
         return Z if self.whitener is None else self.whitener @ Z
 
     def undo(self, Z: Floats) -> Floats:
@@ -114,8 +115,9 @@ def fit_preprocessing(Y: Floats, data: DataSettings, name: str, channels: int = 
     scale = np.ones(d, dtype=dtype)
     if data.divide_by is not None:
         scale = constants(data.divide_by, d, channels or d, name).astype(dtype)
-    Z = Preprocessing(offset, scale).apply(Y)
+    shifted = Preprocessing(offset, scale)
     if data.scale == "client":
+        Z = shifted.apply(Y)
         own = float(np.sqrt(np.mean(np.square(Z, dtype=np.float64))))
         if not own > 0:
             raise DataError(
@@ -123,7 +125,7 @@ def fit_preprocessing(Y: Floats, data: DataSettings, name: str, channels: int = 
             )
         scale = (scale * own).astype(dtype)
     elif data.scale == "features":
-        own_each = np.where(constant, 0, Z.std(axis=1))
+        own_each = np.where(constant, 0, shifted.apply(Y).std(axis=1))
         scale = scale * np.where(own_each > 0, own_each, 1).astype(dtype)  # a constant feature stays what it is
     simple = Preprocessing(offset, scale)
     return Preprocessing(offset, scale, whitening(simple.apply(Y))) if data.whiten else simple

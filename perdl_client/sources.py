@@ -10,12 +10,13 @@ import difflib
 import math
 import os
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from common.errors import SettingsError
+from common.settings import Dtype
 from perdl_client.arrow_source import read_arrow
 from perdl_client.csv_source import line_of_row, read_csv
 from perdl_client.file_checks import OTHER_FORMATS, file_error, is_data, reading, require_no_other_kind
@@ -25,6 +26,7 @@ from perdl_client.image_source import IMAGE_SUFFIXES, natural_order, read_images
 from perdl_client.mat_source import read_mat
 from perdl_client.numpy_source import read_npy, read_npz
 from perdl_client.samples import Samples, plainly
+from perdl_client.scales import as_floats
 from perdl_client.video_source import VIDEO_SUFFIXES, read_video
 from perdl_client.wav_source import read_wav
 
@@ -61,6 +63,7 @@ def load_samples(
     variable: str | None = None,
     n_features: int | None = None,
     allow_nan: bool = False,
+    dtype: Dtype = "float64",
 ) -> Samples:
     """Read one client's samples.
 
@@ -80,13 +83,17 @@ def load_samples(
         Number of features that all clients share; a file with another number is refused.
     allow_nan : bool
         Take NaN and infinite numbers as they are, to count them.
+    dtype : {"float64", "float32"}, optional
+        What whole numbers become; float32 and float64 stay. Give what the run computes in, so that memory holds no
+        wider copy.
 
     Returns
     -------
     Samples
-        float32 stays float32, all else becomes float64. 8-bit intensities of IDX files, images and videos are divided
-        by 255, integers of sound scaled to [-1, 1); nothing else is rescaled. A float ``.npy`` file is memory-mapped,
-        hence read-only. A missing value of a Parquet or Arrow file is NaN.
+        float32 and float64 stay, all else becomes ``dtype``. 8-bit intensities of IDX files,
+        images and videos are divided by 255, 16-bit ones of images by 65535, integers of sound scaled to [-1, 1);
+        nothing else is rescaled. A float ``.npy`` file is memory-mapped, hence read-only. A missing value of a Parquet
+        or Arrow file is NaN.
 
     Raises
     ------
@@ -99,13 +106,14 @@ def load_samples(
     path = Path(path)
     features, parts = Features(), []
     for file in _parts(path):
-        part = _load_part(file, samples_in, variable, allow_nan)
+        part = _load_part(file, samples_in, variable, allow_nan, dtype)
         if wrong := features.compare(part, file.name, samples_in):
             raise file_error(file, wrong)
         parts.append(part)
-    data = parts[0].data if len(parts) == 1 else np.concatenate([part.data for part in parts], axis=1)
-    # The same numbers in another layout would give other last bits.
-    samples = Samples(np.ascontiguousarray(data.T).T, parts[0].shape, features.names, parts[0].rate)
+    shape, rate = parts[0].shape, parts[0].rate
+    with reading(path, "a folder of data"):
+        data = _joined(parts)
+    samples = Samples(data, shape, features.names, rate)
     if n_features is not None and len(data) != n_features:
         wrong = f"has {len(data)} features per sample, but {n_features} are expected"
         cure = "; give every client a file with the same features, or correct n_features"
@@ -113,6 +121,23 @@ def load_samples(
             cure = f'; the transpose would fit: set samples_in = "{other}"'
         raise file_error(path, wrong + cure)
     return samples
+
+
+def _joined(parts: list[Samples]) -> NDArray[np.floating]:
+    """Return the samples (d, n) of all parts, and empty the list: each part is given back once it is copied.
+
+    They are one after the other in memory. The same numbers in another layout would give other last bits.
+    """
+    if len(parts) == 1:
+        return np.ascontiguousarray(parts.pop().data.T).T
+    dtype = np.result_type(*(part.data.dtype for part in parts))
+    rows = np.empty((sum(part.data.shape[1] for part in parts), len(parts[0].data)), dtype)
+    end = 0
+    while parts:
+        part = parts.pop(0).data
+        start, end = end, end + part.shape[1]
+        rows[start:end] = part.T
+    return rows.T
 
 
 class Features:
@@ -186,19 +211,23 @@ def _parts(path: Path) -> list[Path]:
     return entries
 
 
-def _load_part(path: Path, samples_in: Orientation, variable: str | None, allow_nan: bool) -> Samples:
+def _load_part(path: Path, samples_in: Orientation, variable: str | None, allow_nan: bool, dtype: Dtype) -> Samples:
     file_format = _format_of(path)
     if variable is not None and file_format not in _WITH_VARIABLES:
         raise file_error(path, f"variable = {variable!r} is for .npz, .mat and HDF5 files; leave it out here")
-    read = _read(path, file_format, variable)
-    with reading(path, "a table of numbers"), np.errstate(over="ignore"):  # too large is infinite: refused later
-        array = _floats(read)
-    names = read.names
+    rate = 0
+    names: tuple[str, ...] = ()
+    if file_format == "wav":
+        array, rate = read_wav(path)
+    else:
+        array, names = _read(path, file_format, variable)
     turned = array.ndim == 2 and file_format not in _ONE_WAY and samples_in == "columns"
+    with reading(path, "a table of numbers"), np.errstate(over="ignore"):  # too large is infinite: refused later
+        array = as_floats(array, file_format, dtype, "F" if turned else "C")
     data = array if turned else array.reshape(len(array), -1).T
     if not allow_nan:
         _require_finite(path, file_format, data, turned)
-    return Samples(data, (len(data),) if array.ndim == 2 else array.shape[1:], () if turned else names, read.rate)
+    return Samples(data, (len(data),) if array.ndim == 2 else array.shape[1:], () if turned else names, rate)
 
 
 def _format_by_name(path: Path) -> str | None:
@@ -240,57 +269,35 @@ def _not_found(path: Path) -> str:
     return "does not exist; " + (f"did you mean {' or '.join(map(repr, near))}?" if near else "correct the path")
 
 
-class _Read(NamedTuple):
-    """What a file has, samples along the first axis; its numbers are to be divided by ``full``."""
-
-    array: NDArray[Any]
-    names: tuple[str, ...] = ()
-    rate: int = 0
-    full: float = 1.0
-
-
-def _read(path: Path, file_format: str, variable: str | None) -> _Read:
+def _read(path: Path, file_format: str, variable: str | None) -> tuple[NDArray[Any], tuple[str, ...]]:
+    """Read the array as the file has it, samples along the first axis, and the names of its columns."""
     match file_format:
         case "csv":
-            return _Read(*read_csv(path))
+            return read_csv(path)
         case "parquet" | "arrow":
-            return _Read(*read_arrow(path))
+            return read_arrow(path)
         case "npy":
-            return _Read(read_npy(path))
+            return read_npy(path), ()
         case "npz":
-            return _Read(read_npz(path, variable))
+            return read_npz(path, variable), ()
         case "mat":
-            return _Read(read_mat(path, variable))
+            return read_mat(path, variable), ()
         case "hdf5":
-            return _Read(read_hdf5(path, variable))
+            return read_hdf5(path, variable), ()
         case "idx":
-            array = read_idx_samples(path)
-            return _Read(array, full=255.0 if array.dtype == np.uint8 else 1.0)
+            return read_idx_samples(path), ()
         case "video":
-            return _Read(read_video(path), full=255.0)
-        case "wav":
-            sound, rate, full = read_wav(path)
-            return _Read(sound, rate=rate, full=full)
+            return read_video(path), ()
         case _:
-            images, full = read_images(path)
-            return _Read(images, full=full)
-
-
-def _floats(read: _Read) -> NDArray[np.floating]:
-    """Return the numbers as floats; memory holds no other copy of them."""
-    array = read.array
-    dtype = np.float32 if array.dtype.kind == "f" and array.dtype.itemsize == 4 else np.float64
-    if read.full == 1.0:
-        return np.asarray(array, dtype=dtype)
-    divided: NDArray[np.floating] = np.divide(array, read.full, dtype=dtype)
-    return divided
+            return read_images(path), ()
 
 
 def _require_finite(path: Path, file_format: str, samples: NDArray[np.floating], turned: bool) -> None:
-    bad = ~np.isfinite(samples.T)
-    n_bad = int(np.count_nonzero(bad))
-    if n_bad == 0:
+    bad = np.isfinite(samples.T)
+    if bad.all():
         return
+    np.logical_not(bad, out=bad)
+    n_bad = int(np.count_nonzero(bad))
     sample, feature = divmod(int(bad.argmax()), bad.shape[1])
     place = f"sample {sample + 1}, feature {feature + 1}"
     if file_format == "csv":

@@ -18,8 +18,8 @@ _UNKNOWN_LENGTH = 0x7FFFF000
 """From here on a length stands for none: a program wrote to a pipe and could not know it."""
 
 
-def read_wav(path: Path) -> tuple[NDArray[Any], int, float]:
-    """Return (moments, channels), how many moments a second, and the number that full scale has: 1 for floats."""
+def read_wav(path: Path) -> tuple[NDArray[Any], int]:
+    """Return (moments, channels), floats or integers with a sign, and how many moments a second."""
     from scipy.io import wavfile
 
     with reading(path, "a WAV file"), warnings.catch_warnings():
@@ -31,8 +31,8 @@ def read_wav(path: Path) -> tuple[NDArray[Any], int, float]:
         table = sound.reshape(len(sound), -1)
         require_samples(path, table.shape, table.dtype)
         if table.dtype == np.uint8:  # the one type without a sign
-            return table.astype(np.int16) - np.int16(128), rate, 128.0
-        return table, rate, 1.0 if table.dtype.kind == "f" else -float(np.iinfo(table.dtype).min)
+            table = (table ^ np.uint8(128)).view(np.int8)
+        return table, rate
 
 
 def _require_whole_pcm(path: Path) -> None:
