@@ -180,12 +180,6 @@ def _log_to(path: Path) -> None:
     os.environ[LOG] = str(path)
 
 
-def _log_to(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.open("a").close()  # else nobody would hear that it cannot be written
-    os.environ[LOG] = str(path)
-
-
 def _log_from(level: int) -> None:
     for name in ("flwr", "httpx"):
         logging.getLogger(name).setLevel(logging.INFO if level == logging.INFO else logging.ERROR)

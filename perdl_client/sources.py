@@ -10,7 +10,7 @@ import difflib
 import math
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -294,13 +294,13 @@ def _read(path: Path, file_format: str, variable: str | None, drop: str | None, 
         case "parquet" | "arrow":
             return _Read(*read_arrow(path, drop))
         case "npy":
-            return read_npy(path), ()
+            return _Read(read_npy(path))
         case "npz":
-            return read_npz(path, variable), ()
+            return _Read(read_npz(path, variable))
         case "mat":
-            return read_mat(path, variable), ()
+            return _Read(read_mat(path, variable))
         case "hdf5":
-            return read_hdf5(path, variable), ()
+            return _Read(read_hdf5(path, variable))
         case "idx":
             return _Read(read_idx_samples(path))
         case "video":
