@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -170,18 +171,22 @@ def federate(
     -------
     Fitted
     """
-    if "output" not in settings.model_fields_set:
-        with tempfile.TemporaryDirectory(prefix="perdl-", ignore_cleanup_errors=True) as folder:
-            return federate(samples, settings.model_copy(update={"output": folder}), former, callbacks, note)
     from perdl.callbacks import watch
     from perdl.claim import held
+    from perdl.run import server_log
 
-    after = former.summary["rounds"] if former else 0
-    with held(Path(settings.output)), watch(settings, callbacks, note, after=after):
-        return _federate(samples, settings, former)
+    with ExitStack() as stack:
+        if "output" in settings.model_fields_set:
+            log: Path | None = server_log(Path(settings.output))
+            stack.enter_context(held(Path(settings.output)))
+        else:
+            temporary = tempfile.TemporaryDirectory(prefix="perdl-", ignore_cleanup_errors=True)
+            settings, log = settings.model_copy(update={"output": stack.enter_context(temporary)}), None
+        stack.enter_context(watch(settings, callbacks, note, after=former.summary["rounds"] if former else 0))
+        return _federate(samples, settings, former, log)
 
 
-def _federate(samples: Mapping[str, Floats], settings: Settings, former: Fitted | None) -> Fitted:
+def _federate(samples: Mapping[str, Floats], settings: Settings, former: Fitted | None, log: Path | None) -> Fitted:
     # Flower is slow to import.
     from flwr.app import RecordDict
 
@@ -201,7 +206,7 @@ def _federate(samples: Mapping[str, Floats], settings: Settings, former: Fitted 
     told = {"settings": settings.model_dump_json(exclude_none=True)}  # else clients would write to the former folder
     kept = [_packed(before[name] | told) if name in before else RecordDict() for name in samples]
     server_app = resuming(_checkpoint(former)) if former else app
-    states = run_in_process(server_app, client_app, settings, node_configs=configs, states=kept)
+    states = run_in_process(server_app, client_app, settings, node_configs=configs, states=kept, log=log)
     run = read_run(settings.output)
     check_models(run.folder, run.summary)
     after = [unpack(state) for state in states]
