@@ -80,7 +80,7 @@ def held(folder: Path) -> Iterator[None]:
         try:
             stack.enter_context(locked(folder, "run"))
         except OSError as error:
-            raise PerdlError(f"cannot write results to {folder}: {error.strerror}; choose another --output") from None
+            raise PerdlError(f"cannot write results to {folder}: {error.strerror}; choose another output") from None
         yield
 
 

@@ -159,7 +159,7 @@ def test_a_folder_in_which_no_round_was_done_may_be_used_again(tmp_path):
         simulate(settings={"threshold": 50}, output=tmp_path / "out")
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["rounds"] == 0
     simulate(settings={"rounds": 1}, output=tmp_path / "out")
-    with pytest.raises(SettingsError, match="out holds the results of a run: choose another --output"):
+    with pytest.raises(SettingsError, match="out holds the results of a run: choose another output"):
         simulate(output=tmp_path / "out")
 
 

@@ -187,7 +187,7 @@ def test_a_simulation_and_a_client_leave_columns_out_and_tell_what_else_was(tmp_
     for name in ("1", "2"):
         (tmp_path / "data" / f"{name}.csv").write_text("# by x\nid,t,a,b,c,d\n" + ROWS)
     told = ["data.source=files", f"data.path={tmp_path / 'data'}", "n_clients=2", "data.drop=id,t", "n_global=2"]
-    assert "client-1 (and others): line 1 at the top: left out as a comment" in check_data(load_settings(None, told))
+    assert "client-1, client-2: line 1 at the top: left out as a comment" in check_data(load_settings(None, told))
     said = []
     data = tmp_path / "data" / "1.csv"
     config = node_config("ada", data, "rows", None, tmp_path / "own", on_doubt=said.append, drop="id,t")
