@@ -1,4 +1,8 @@
-"""perdl finds what many private datasets share and what each has alone."""
+"""perdl finds what many private datasets share and what each has alone.
+
+Samples never leave a client. Of what it learns, a client sends its whole first dictionary once, own atoms included, and
+after that the shared atoms only.
+"""
 
 from __future__ import annotations
 

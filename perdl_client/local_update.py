@@ -1,4 +1,4 @@
-r"""What a client does between receiving D^g and sending its own global atoms.
+r"""What a client does between receiving D^g and sending its own version of the global atoms.
 
 Source: Liang, Shi, Al Kontar, Fattahi, "Personalized Dictionary Learning for Heterogeneous Datasets", 2023,
 algorithms 3 (``local_update``) and 6 (``local_dictionary_refinement``).

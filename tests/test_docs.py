@@ -151,6 +151,23 @@ def test_the_page_of_commands_is_the_command_line():
     assert (ROOT / "docs" / "commands.md").read_text() == commands_page.render_page()
 
 
+def test_own_data_are_given_to_the_preset_for_files_and_never_to_the_synthetic_settings():
+    shown = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / ".env.example", *(ROOT / "deploy").glob("*")]
+    for page in shown:
+        if page.name == "mistakes.md":
+            continue
+        for command in re.findall(r"data\.source='?files'?.*?(?=```|\n\n)", page.read_text(), flags=re.DOTALL):
+            line = page.read_text().partition(command)[0].rpartition("\n\n")[2] + command
+            assert "threshold_unit" in line, f"{page.name}: {line}"
+    several = (ROOT / "docs" / "deployment.md").read_text().partition("## Several hosts")[2]
+    assert "PERDL_CONFIG=files" in several.partition("docker compose")[0]
+
+
+def test_pages_that_say_what_travels_name_the_first_message():
+    for page in ("index.md", "concepts.md", "tutorial.md", "glossary.md", "privacy.md", "limits.md"):
+        assert re.search(r"first\s+dictionary", (ROOT / "docs" / page).read_text()), page
+
+
 def test_no_table_waits_for_its_figures():
     for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), ROOT / "benchmarks" / "README.md"]:
         assert not re.search(r"\| (?!MNIST|OMP|SVD|JSON)[A-Z]{4,} \|", page.read_text()), page
