@@ -21,7 +21,7 @@ def print_summary(console: Console, summary: Mapping[str, Any], folder: Path | N
     from perdl.progress import human_bytes
 
     final = summary["final"]
-    clients, atoms = len(summary["clients"]), summary["n_global"]
+    clients, atoms = len(summary["clients"]), summary.get("n_global", 0)
     print_line(console, f"{clients} client{'s' * (clients != 1)}, {atoms} global atom{'s' * (atoms != 1)}")
     _print_clients(console, summary["clients"], "local_distance_max" in final)
     if "evaluation" in summary:

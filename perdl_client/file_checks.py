@@ -17,11 +17,12 @@ NUMERIC_TYPE = re.compile(r"bool|logical|double|single|u?int\d+|float\d+")
 
 
 _LEFT_BEHIND = ("thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r", ".ds_store", "__macosx", "@eadir", "$recycle.bin")
+_ABOUT = tuple(f"{name}{suffix}" for name in ("readme", "license") for suffix in ("", ".md", ".txt", ".rst"))
 
 
 def is_data(entry: Path) -> bool:
-    """Whether an entry of a folder is meant: not hidden, not marked with ``_``, not left behind by another program."""
-    return entry.name[0] not in "._" and not is_left_behind(entry)
+    """Whether an entry of a folder is meant: not hidden, no README, not left behind by another program."""
+    return entry.name[0] not in "._" and entry.name.lower() not in _ABOUT and not is_left_behind(entry)
 
 
 def is_left_behind(entry: Path) -> bool:

@@ -3,7 +3,7 @@ r"""Aggregations: from the clients' aligned global atoms to one D^g.
 Every aggregation takes a stack ``A`` (N, d, r) of aligned contributions in the order of client ids, non-negative
 weights ``w`` (N, r), and the present D^g (d, r), and returns the new one. All commute with an orthogonal transform of
 the feature space. To add one, write such a function, enter it in :data:`COMBINE`, and declare in
-:data:`common.aggregations.AGGREGATIONS` what it asks of clients.
+``common.aggregations.AGGREGATIONS`` what it asks of clients.
 
 What a client contributes depends on the aggregation, see ``common.aggregations``:
 

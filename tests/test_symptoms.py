@@ -45,7 +45,7 @@ def test_the_mean_is_what_all_share_until_it_is_taken_off(tables):
     model, clients, notes = learn(raised)
     assert len(model.global_components_) == 1
     assert min(client["final_shared"] for client in clients.values()) > 0.98
-    assert "data.center = true" in notes
+    assert "set center=True" in notes
     assert len(learn(raised, center=True)[0].global_components_) == 2
 
 
