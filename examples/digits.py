@@ -1,6 +1,6 @@
 """Digits: five sites hold scans of digits, each above all of two kinds. How well does each write digits of any kind?
 
-The images are scikit-learn's (1,797 of 8 x 8 pixels; `pip install "perdl[experiments]"`). The error is measured on 400
+The images are scikit-learn's (1,797 of 8 x 8 pixels; `pip install scikit-learn`). The error is measured on 400
 images that no site has, each written with five atoms. All three begin from the same kind of start: each site alone, the
 federation, and all images in one place, which is what the sites may not do.
 
@@ -18,7 +18,7 @@ from perdl import PerDL
 try:
     from sklearn.datasets import load_digits
 except ModuleNotFoundError:
-    raise SystemExit('this example needs scikit-learn: pip install "perdl[experiments]"') from None
+    raise SystemExit("this example needs scikit-learn: pip install scikit-learn") from None
 
 LEARNING = {
     "n_atoms": 40,

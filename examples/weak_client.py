@@ -1,6 +1,6 @@
 """A weak client: somebody with 30 samples among three with 1,500. What does the federation do for him?
 
-Samples are patches of 8 x 8 pixels of the two photographs that scikit-learn ships (`pip install "perdl[experiments]"`):
+Samples are patches of 8 x 8 pixels of the two photographs that scikit-learn ships (`pip install scikit-learn`):
 a third of the temple each for the strong ones, the flower for the weak one. Patches lose their mean. The error is
 measured on 2,000 other patches of the flower, each written with five atoms.
 
@@ -18,7 +18,7 @@ from perdl import PerDL
 try:
     from sklearn.datasets import load_sample_image
 except ModuleNotFoundError:
-    raise SystemExit('this example needs scikit-learn: pip install "perdl[experiments]"') from None
+    raise SystemExit("this example needs scikit-learn: pip install scikit-learn") from None
 
 WEAK, STRONG, SIDE = 30, 1500, 8
 LEARNING = {

@@ -29,6 +29,7 @@ for function in (
     deploy.gateway,
     deploy.health,
     models.reconstruct,
+    models.samples,
     look.report,
 ):
     app.command(cls=Command)(function)

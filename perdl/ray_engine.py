@@ -38,7 +38,8 @@ def run_in_ray(settings: Settings, log: Path) -> None:
         If Ray is not installed, or the run fails.
     """
     if importlib.util.find_spec("ray") is None:
-        raise PerdlError('the ray engine needs Ray: pip install "perdl[simulation]", or take the engine in-process')
+        cure = 'pip install "flwr[simulation]~=1.42.0", or take the engine in-process'
+        raise PerdlError(f"the ray engine needs Ray: {cure}")
     with _alone(Path(settings.output)), simulation(), logged_to(log), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         os.environ[NAMES] = json.dumps(client_names(settings))

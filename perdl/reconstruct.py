@@ -29,11 +29,16 @@ class Reconstruction:
     rows : (n, d) array
         In rows, as people have them, whole as they were before they were cut.
     error : float
-        ||Y - reconstruction|| / ||Y|| with all atoms, of the samples as they came.
+        ||Z - DX|| / ||Z|| with all atoms, of samples as the run learnt from them: cut and preprocessed. The table of a
+        run has the same.
+    error_in_units : float
+        ||Y - reconstruction|| / ||Y|| of the samples as they came. Where they lie far from zero it is smaller, for
+        their mean counts as explained.
     """
 
     rows: Floats
     error: float
+    error_in_units: float
 
 
 def reconstruct(
@@ -79,10 +84,11 @@ def reconstruct(
         parts = {"all": whole, "shared": shared, "own": own}
     written = cut.undo(whole, len(Y))
     size = float(np.linalg.norm(Y))
-    error = float(np.linalg.norm(Y - written)) / size if size > 0 else 0.0
+    in_units = float(np.linalg.norm(Y - written)) / size if size > 0 else 0.0
+    error = model.error(pieces, n_nonzero)
     if part == "rest":
-        return Reconstruction(Y - written, error)
-    return Reconstruction(written if part == "all" else cut.undo(parts[part], len(Y)), error)
+        return Reconstruction(Y - written, error, in_units)
+    return Reconstruction(written if part == "all" else cut.undo(parts[part], len(Y)), error, in_units)
 
 
 def check_features(model: ClientModel, samples: Samples) -> None:

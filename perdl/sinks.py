@@ -72,7 +72,7 @@ class MLflow(Callback):
         try:
             import mlflow
         except ImportError:
-            raise _missing("mlflow", "MLflow") from None
+            raise _missing("mlflow", "mlflow-skinny") from None
         uri = mlflow.get_tracking_uri()
         if not mlflow.is_tracking_uri_set():
             os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # its own default needs a database's packages
@@ -180,5 +180,5 @@ def _name(key: str) -> str:
     return "".join(c if c.isalnum() or c in "_-. /" else "_" for c in key)
 
 
-def _missing(extra: str, package: str) -> PerdlError:
-    return PerdlError(f'the sink {extra} needs {package}: pip install "perdl[{extra}]"')
+def _missing(sink: str, package: str) -> PerdlError:
+    return PerdlError(f"the sink {sink} needs a package: pip install {package}")

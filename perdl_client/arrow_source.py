@@ -18,7 +18,7 @@ def read_arrow(path: Path, drop: str | None = None) -> tuple[NDArray[np.floating
     float32 if all columns are, else float64. A missing value is NaN. The index that pandas stores beside the
     columns is no feature and is left out.
     """
-    require_package(path, "pyarrow", extra="tables")
+    require_package(path, "pyarrow")
     parquet = path.suffix.lower() == ".parquet"
     with reading(path, "a Parquet file" if parquet else "an Arrow (Feather) file"):
         table = _without_index(_read_parquet(path) if parquet else _read_ipc(path))

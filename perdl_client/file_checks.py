@@ -133,12 +133,12 @@ def choose_array(
     return names[0]
 
 
-def require_package(path: Path, *modules: str, extra: str) -> None:
-    """Raise unless the packages that read this kind of file are installed; say which extra of perdl brings them."""
+def require_package(path: Path, *modules: str) -> None:
+    """Raise unless the packages that read this kind of file are installed."""
     for module in modules:
         try:
             import_module(module)
         except ImportError:
             raise file_error(
-                path, f"cannot be read without the package {module}: pip install 'perdl[{extra}]', or export .npy"
+                path, f"cannot be read without the package {module}: pip install {module}, or export .npy"
             ) from None

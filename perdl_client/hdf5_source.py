@@ -19,7 +19,7 @@ def read_hdf5(path: Path, variable: str | None, max_dims: int = 4) -> NDArray[An
 
     MATLAB stores an array with its axes in reverse order; they come back as MATLAB has them.
     """
-    require_package(path, "h5py", extra="hdf5")
+    require_package(path, "h5py")
     import h5py
 
     with reading(path, "an HDF5 file"):

@@ -172,7 +172,7 @@ def _download(folder: Path, split: str) -> None:
     try:
         datasets = import_module("torchvision.datasets")
     except ImportError as error:
-        cure = f'pip install "perdl[vision]" to download them, or {files}'
+        cure = f"pip install torchvision to download them, or {files}"
         raise DataError(f"{folder}: holds no MNIST {split} files; {cure}") from error
     try:
         datasets.MNIST(str(folder), train=split == "train", download=True)

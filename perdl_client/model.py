@@ -13,6 +13,7 @@ from common.coders import CODERS, Coder, omp
 from common.errors import PerdlError
 from common.files import write_npz
 from perdl_client.cuts import Cut
+from perdl_client.local_update import relative_error
 from perdl_client.preprocess import Preprocessing
 from perdl_client.start import usage
 
@@ -79,6 +80,19 @@ class ClientModel:
         left = Z - self.global_dictionary @ self.coder(Z, self.dictionary)[: self.global_dictionary.shape[1]]
         energy: Floats = (left * left).sum(axis=0)
         return energy
+
+    def error(self, X: Floats, k: int | None = None) -> float:
+        """Return ||Z - DX|| / ||Z|| of preprocessed samples Z, as a run reports it; 0 if they are all zero.
+
+        Parameters
+        ----------
+        X : (n, d) array
+            Samples, before they are preprocessed.
+        k : int, optional
+            At most so many atoms a sample, by orthogonal matching pursuit; default the coder that the run learnt with.
+        """
+        Z, D = self._prepared(X), self.dictionary
+        return relative_error(Z, D, self.coder(Z, D) if k is None else omp(Z, D, k))
 
     def explained(self, X: Floats) -> float:
         """Return 1 - ||Z - DX||^2 / ||Z||^2 of preprocessed samples Z; 1 if they are all zero."""

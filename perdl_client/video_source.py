@@ -162,7 +162,7 @@ def _require_imageio(path: Path) -> None:
         import_module("imageio_ffmpeg")  # its plugin would look for it only while it reads
     except ImportError:
         raise DataError(
-            f"{path}: video files need imageio: pip install 'perdl[video]', or give a folder of frames"
+            f"{path}: video files need imageio: pip install imageio imageio-ffmpeg, or give a folder of frames"
         ) from None
 
 

@@ -61,7 +61,7 @@ def deal_digits(settings: Settings) -> Images:
     try:
         digits = import_module("sklearn.datasets").load_digits()
     except ImportError:
-        raise SettingsError('this experiment needs scikit-learn: pip install "perdl[experiments]"') from None
+        raise SettingsError("this experiment needs scikit-learn: pip install scikit-learn") from None
     Y, labels = (digits.data.T / 16.0).astype(settings.dtype), digits.target
     n = settings.n_clients
     share = [

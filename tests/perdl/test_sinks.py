@@ -123,9 +123,9 @@ def test_wrong_names_of_sinks_are_told(tmp_path, monkeypatch, name, says):
         load_sink(name)
 
 
-@pytest.mark.parametrize(("name", "package"), [("tensorboard", "tensorboardX"), ("mlflow", "MLflow")])
+@pytest.mark.parametrize(("name", "package"), [("tensorboard", "tensorboardX"), ("mlflow", "mlflow-skinny")])
 def test_a_package_that_is_not_there_is_named(monkeypatch, name, package):
     for module in ("tensorboardX", "torch.utils.tensorboard", "mlflow"):
         monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(PerdlError, match=rf'the sink {name} needs {package}: pip install "perdl\[{name}\]"'):
+    with pytest.raises(PerdlError, match=f"the sink {name} needs a package: pip install {package}$"):
         load_sink(name)
