@@ -29,7 +29,7 @@ from perdl_client.preprocess import Preprocessing, cut_of, fit_preprocessing
 from perdl_client.samples import Samples
 from perdl_client.sources import Features, load_samples
 from perdl_client.start import check_fit
-from perdl_client.units import untouched
+from perdl_client.units import MOST, untouched
 from perdl_client.video_source import frame_folder, read_frames
 
 Floats = NDArray[np.floating]
@@ -151,7 +151,7 @@ def load_data(identity: Identity, settings: Settings) -> ClientData:
 
 
 def _note_units(samples: Samples, identity: Identity, settings: Settings) -> None:
-    if samples.data.size and untouched(settings.data):
+    if samples.data.size and len(samples.data) <= MOST and untouched(settings.data):  # beyond, nothing is said
         doubt = different_units({identity.name: facts(samples.data, samples.shape, samples.names)})
         if doubt:
             _log.warning("%s", doubt)

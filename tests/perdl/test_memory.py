@@ -44,7 +44,7 @@ def copies(work, size):
 
 @pytest.mark.parametrize(
     ("name", "to_load", "to_check", "to_learn"),
-    [("u1.npy", 1.3, 2.6, 2.5), ("f4.npy", 0.3, 1.6, 2.5), ("parts", 2.1, 2.6, 2.5), ("images", 1.3, 2.6, 2.5)],
+    [("u1.npy", 1.3, 2.6, 1.6), ("f4.npy", 0.3, 1.6, 1.6), ("parts", 2.1, 2.6, 2.1), ("images", 1.3, 2.6, 1.6)],
 )
 def test_memory_holds_few_copies_of_the_samples(files, name, to_load, to_check, to_learn):
     path = files / name
