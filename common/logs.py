@@ -70,6 +70,11 @@ class _LogFile(WatchedFileHandler):
         super().__init__(path, encoding="utf-8", delay=True)
         self.setFormatter(JsonLog())
 
+    def emit(self, record: logging.LogRecord) -> None:
+        """Add a line; one that a full disk does not take is lost, also where the file is looked up or opened anew."""
+        with suppress(OSError):
+            super().emit(record)
+
     def handleError(self, record: logging.LogRecord) -> None:
         """Print nothing."""
 

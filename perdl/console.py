@@ -38,7 +38,7 @@ def print_summary(console: Console, summary: Mapping[str, Any], folder: Path | N
         lines.append(f"consensus of the least agreed atom {final['consensus']['min']:.3f}{change}")
     if "global_distance" in final:
         lines.append(f"distance of D^g to the truth: {final['global_distance']:.1e}")
-    lines += [f"note: {text}" for text in summary["warnings"]]
+    lines += [f"note: {text}" for text in summary.get("warnings", [])]
     if folder is not None:
         lines.append(f"results: {folder}")
     for line in lines:

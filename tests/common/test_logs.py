@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+from pathlib import Path
 
 import pytest
 
-from common.logs import LOG, PlainLog, about, start_log
+from common.logs import LOG, PlainLog, about, logged_to, start_log
 
 
 @pytest.fixture
@@ -59,3 +60,11 @@ def test_the_text_of_an_exception_is_never_written(lines):
     for text in (json.dumps(line), record[0]):
         assert "unforeseen failure" in text
         assert "secret" not in text
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_log_on_a_full_disk_ends_nothing():
+    """The second line looks the file up anew and flushes what the first one left."""
+    with logged_to(Path("/dev/full")):
+        for _ in range(3):
+            logging.getLogger("perdl.server").warning("one line")

@@ -150,7 +150,7 @@ def test_quick_run_on_mnist(tmp_path, mnist):
 
 def test_without_scikit_learn_one_line_names_the_extra(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(SettingsError, match=r"pip install \"perdl\[experiments\]\""):
+    with pytest.raises(SettingsError, match="pip install scikit-learn"):
         run(settings(), tmp_path, quick=True)
 
 
