@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import difflib
 import functools
 import gc
@@ -9,6 +10,8 @@ import logging
 import os
 import re
 import signal
+import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -79,6 +82,7 @@ def command(function: Callable[P, None]) -> Callable[P, None]:
     @functools.wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
         before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+        sys.unraisablehook, hook = _interrupt_again, sys.unraisablehook
         try:
             if kwargs.get("log"):
                 _log_to(Path(str(kwargs["log"])).resolve())
@@ -102,12 +106,23 @@ def command(function: Callable[P, None]) -> Callable[P, None]:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+            sys.unraisablehook = hook
 
     return wrapped
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
+
+
+def _interrupt_again(lost: sys.UnraisableHookArgs) -> None:
+    """Repeat an interrupt that Python dropped: one that is raised in a finalizer or an import lock's callback is lost."""
+    if not isinstance(lost.exc_value, KeyboardInterrupt):
+        sys.__unraisablehook__(lost)
+        return
+    again = threading.Timer(0.05, _thread.interrupt_main)  # later, when the main thread has left the callback
+    again.daemon = True
+    again.start()
 
 
 def results_go_to(folder: Path) -> None:

@@ -137,6 +137,33 @@ def test_ctrl_c_ends_a_simulation_with_what_was_done_saved(tmp_path):
     assert summary["rounds"] > 3
 
 
+LOSES_AN_INTERRUPT = """
+import signal, time, weakref
+from perdl.command import command
+
+class Thing: ...
+
+@command
+def work():
+    thing = Thing()
+    dies = weakref.ref(thing, lambda _: signal.raise_signal(signal.{signal}))
+    del thing  # an exception in the callback cannot reach us
+    time.sleep(20)
+
+work()
+"""
+
+
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
+def test_an_interrupt_that_python_drops_is_repeated(tmp_path, number):
+    script = tmp_path / "work.py"
+    script.write_text(LOSES_AN_INTERRUPT.replace("{signal}", number))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 130
+    assert done.stderr == "perdl: interrupted\n"
+
+
 def wait_for(condition, seconds=60.0):
     """Wait until a condition holds."""
     import time
