@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import difflib
 import functools
 import gc
@@ -116,11 +115,12 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _interrupt_again(lost: sys.UnraisableHookArgs) -> None:
-    """Repeat an interrupt that Python dropped: one that is raised in a finalizer or an import lock's callback is lost."""
+    """Repeat an interrupt that Python dropped: it is lost in a finalizer and in an import lock's callback."""
     if not isinstance(lost.exc_value, KeyboardInterrupt):
         sys.__unraisablehook__(lost)
         return
-    again = threading.Timer(0.05, _thread.interrupt_main)  # later, when the main thread has left the callback
+    # Later, when the main thread has left the callback; a true signal, for it may sleep by then.
+    again = threading.Timer(0.05, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
     again.daemon = True
     again.start()
 
