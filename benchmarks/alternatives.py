@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from common.coders import omp
 from common.synthetic import generate
 from perdl import PerDL
-from perdl.suggest import spectrum, suggest
+from perdl.check.suggest import spectrum, suggest
 
 Floats = NDArray[np.floating]
 SEEDS = (0, 1, 2)

@@ -14,8 +14,8 @@ import numpy as np
 
 from common.aggregations import AGGREGATIONS
 from common.dictionaries import dictionary_distance
+from common.rng import stream
 from common.settings import Settings, changed
-from common.streams import stream
 from perdl.experiments.attacks import ATTACKS, Absent, Hostile
 from perdl.experiments.federation import first_dictionaries, perma
 from perdl.experiments.synthetic_runs import draw

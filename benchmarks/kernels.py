@@ -19,8 +19,8 @@ from threadpoolctl import threadpool_limits
 
 from common.coders import TopK, omp
 from common.dictionaries import atom_distances
-from perdl_client.learners import orthogonal_step
-from perdl_server.matching import global_matching
+from perdl_client.learning.learners import orthogonal_step
+from perdl_server.algorithm.matching import global_matching
 
 
 def seconds(f: Callable[[], object], runs: int = 5) -> float:

@@ -16,8 +16,8 @@ from common.data_settings import SyntheticSettings
 from common.errors import PerdlError
 from common.settings import load_settings
 from common.synthetic import generate
-from perdl.run import simulate
-from perdl.suggest import spectrum, suggest
+from perdl.check.suggest import spectrum, suggest
+from perdl.engines.run import simulate
 
 SHAPES = [  # features, global and local atoms, samples, sparsity
     (6, 3, 3, 200, 0.2),

@@ -1,4 +1,4 @@
-"""What both sides must know of an aggregation. The server's half of each is in ``perdl_server.aggregation``."""
+"""What both sides must know of an aggregation. The server's half is in ``perdl_server.algorithm.aggregation``."""
 
 from __future__ import annotations
 

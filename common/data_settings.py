@@ -48,7 +48,7 @@ class DataSettings(Table):
     )
     majority: float = Field(0.9, ge=0, le=1, description="mnist: share of a client's own digit")
     layout: Literal["thumbnails", "blocks", "fixed-camera"] = Field(
-        "thumbnails", description="video: what a column of a frame's matrix is, see perdl_client/layouts.py"
+        "thumbnails", description="video: what a column of a frame's matrix is, see perdl_client/data/video_layouts.py"
     )
     patch: int | None = Field(
         None,

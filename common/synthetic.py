@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from common.streams import stream
+from common.rng import stream
 
 Floats = NDArray[np.floating]
 

@@ -13,17 +13,17 @@ from importlib.util import find_spec
 
 TYPE_CHECKING = False  # typing's own would cost the command a part of its start
 if TYPE_CHECKING:
-    from perdl.api import RunResult as RunResult
-    from perdl.api import read_run as read_run
-    from perdl.api import simulate as simulate
-    from perdl.callbacks import Callback as Callback
-    from perdl.estimator import NotFittedError as NotFittedError
-    from perdl.estimator import PerDL as PerDL
-    from perdl.validation import cross_validate as cross_validate
-    from perdl_client.cuts import cut_patches as cut_patches
-    from perdl_client.cuts import cut_windows as cut_windows
-    from perdl_client.cuts import join_patches as join_patches
-    from perdl_client.cuts import join_windows as join_windows
+    from perdl.estimator.estimator import NotFittedError as NotFittedError
+    from perdl.estimator.estimator import PerDL as PerDL
+    from perdl.estimator.validation import cross_validate as cross_validate
+    from perdl.monitoring.callbacks import Callback as Callback
+    from perdl.results.api import RunResult as RunResult
+    from perdl.results.api import read_run as read_run
+    from perdl.results.api import simulate as simulate
+    from perdl_client.data.windows_patches import cut_patches as cut_patches
+    from perdl_client.data.windows_patches import cut_windows as cut_windows
+    from perdl_client.data.windows_patches import join_patches as join_patches
+    from perdl_client.data.windows_patches import join_windows as join_windows
 
 __version__ = "0.1.0"
 __all__ = [
@@ -58,17 +58,17 @@ os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
 
 _HOMES = {
-    "Callback": "perdl.callbacks",
-    "NotFittedError": "perdl.estimator",
-    "PerDL": "perdl.estimator",
-    "RunResult": "perdl.api",
-    "cross_validate": "perdl.validation",
-    "cut_patches": "perdl_client.cuts",
-    "cut_windows": "perdl_client.cuts",
-    "join_patches": "perdl_client.cuts",
-    "join_windows": "perdl_client.cuts",
-    "read_run": "perdl.api",
-    "simulate": "perdl.api",
+    "Callback": "perdl.monitoring.callbacks",
+    "NotFittedError": "perdl.estimator.estimator",
+    "PerDL": "perdl.estimator.estimator",
+    "RunResult": "perdl.results.api",
+    "cross_validate": "perdl.estimator.validation",
+    "cut_patches": "perdl_client.data.windows_patches",
+    "cut_windows": "perdl_client.data.windows_patches",
+    "join_patches": "perdl_client.data.windows_patches",
+    "join_windows": "perdl_client.data.windows_patches",
+    "read_run": "perdl.results.api",
+    "simulate": "perdl.results.api",
 }
 
 

@@ -18,7 +18,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # what a terminal's encoding lacks becomes a question mark
             stream.reconfigure(errors="replace")
-    from perdl.cli import app
+    from perdl.cli.app import app
 
     app(prog_name="perdl")
 

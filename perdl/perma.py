@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from common.settings import Settings
 from perdl_client.learning.client import ClientLearner
+from perdl_server.algorithm.matching import align
 from perdl_server.algorithm.server import PermaServer
-from perdl_server.matching import align
 
 Floats = NDArray[np.floating]
 

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.errors import PerdlError
-from perdl.descriptions import FIGURES, MOST_CLIENTS, MOST_USAGE, participants, sentences, shares, why_not
-from perdl.readings import Reading, read
+from perdl.report.captions import FIGURES, MOST_CLIENTS, MOST_USAGE, participants, sentences, shares, why_not
+from perdl.results.readings import Reading, read
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,7 +43,7 @@ def convergence(source: Any) -> Figure:
         Here and below, if there is nothing to draw; it says why.
     """
     reading = _readable("convergence", source)
-    from perdl.drawing import INK, PALE, new_figure, style, whole_numbers
+    from perdl.report.drawing import INK, PALE, new_figure, style, whole_numbers
 
     def column(*keys: str) -> Floats:
         values = []
@@ -80,7 +80,7 @@ def convergence(source: Any) -> Figure:
 def path_lengths(source: Any) -> Figure:
     """Draw the mean distance of neighbours on each path, the jump after the shared atoms, and what chance gives."""
     reading = _readable("path_lengths", source)
-    from perdl.drawing import INK, OWN, SHARED, new_figure, style, whole_numbers
+    from perdl.report.drawing import INK, OWN, SHARED, new_figure, style, whole_numbers
 
     with style():
         figure = new_figure(3.0)
@@ -112,7 +112,7 @@ def path_lengths(source: Any) -> Figure:
 def variance(source: Any) -> Figure:
     """Draw, for each client, which shares of its data's energy are shared, its own, and unexplained."""
     reading = _readable("variance", source)
-    from perdl.drawing import HATCH, OWN, REST, SHARED, name_rows, new_figure, style
+    from perdl.report.drawing import HATCH, OWN, REST, SHARED, name_rows, new_figure, style
 
     with style():
         parts = dict(list(shares(reading).items())[:MOST_CLIENTS])
@@ -157,8 +157,8 @@ def atoms(
         that no sample uses are pale.
     """
     reading = _shaped(_readable("atoms" if client is None else "own_atoms", source, client), shape, series)
-    from perdl.atom_drawing import draw_atoms
-    from perdl.drawing import style
+    from perdl.report.atom_drawing import draw_atoms
+    from perdl.report.drawing import style
 
     with style():
         return draw_atoms(reading.atoms(client), reading, reading.unused(client))
@@ -167,7 +167,7 @@ def atoms(
 def usage(source: Any) -> Figure:
     """Draw which atoms carry how much of each client's data: shared atoms above, own atoms below."""
     reading = _readable("usage", source)
-    from perdl.drawing import label, new_figure, style
+    from perdl.report.drawing import label, new_figure, style
 
     shown, shown_own = MOST_USAGE
     with style():
@@ -198,7 +198,7 @@ def usage(source: Any) -> Figure:
 def participation(source: Any) -> Figure:
     """Draw which client answered which round."""
     reading = _readable("participation", source)
-    from perdl.drawing import SHARED, name_rows, new_figure, style, whole_numbers
+    from perdl.report.drawing import SHARED, name_rows, new_figure, style, whole_numbers
 
     with style():
         answered = participants(reading)
@@ -263,7 +263,7 @@ def draw_figures(folder: str | Path, kinds: Sequence[str] = ("png", "svg")) -> l
         What was drawn. A figure for which there is nothing to draw is left out.
     """
     from common.files import write_bytes, write_text
-    from perdl.drawing import to_png, to_svg
+    from perdl.report.drawing import to_png, to_svg
 
     folder, drawn = Path(folder), []
     for name, figure, text in draw_all(read(folder)):

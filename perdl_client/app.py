@@ -25,13 +25,13 @@ from common.logs import FAULT, about, join_log, log_file
 from common.protocol import FINISH, INITIALISE, UPDATE, Payload, ProtocolError, Scalar, pack, unpack
 from common.settings import LearningSettings, Settings, settings_from_values
 from common.threads import one_blas_thread
-from perdl_client.data import ClientData, Identity, is_simulation, load_data, truth
+from perdl_client.data.load import ClientData, Identity, is_simulation, load_data, truth
+from perdl_client.data.memory import memory_of
+from perdl_client.data.samples import names_mark
 from perdl_client.learning.client import ClientLearner
-from perdl_client.local_update import relative_error
-from perdl_client.memory import memory_of
+from perdl_client.learning.initialization import largest_feature_share, mean_share, rms
+from perdl_client.learning.local_update import relative_error
 from perdl_client.model import ClientModel, carried, save_model, shares
-from perdl_client.samples import names_mark
-from perdl_client.start import largest_feature_share, mean_share, rms
 from perdl_client.state import NOTHING_USED, ClientState, find_state, save_state
 
 Floats = NDArray[np.floating]

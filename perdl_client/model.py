@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from common.coders import CODERS, Coder, omp
 from common.errors import PerdlError
 from common.files import write_npz
-from perdl_client.cuts import Cut
-from perdl_client.local_update import relative_error
-from perdl_client.preprocess import Preprocessing
-from perdl_client.start import usage
+from perdl_client.data.preprocessing import Preprocessing
+from perdl_client.data.windows_patches import Cut
+from perdl_client.learning.initialization import usage
+from perdl_client.learning.local_update import relative_error
 
 Floats = NDArray[np.floating]
 

@@ -22,15 +22,15 @@ from common.errors import PerdlError
 from common.logs import about
 from common.protocol import UPDATE, Payload
 from common.settings import Settings
+from perdl_server.algorithm.matching import MatchingError
 from perdl_server.algorithm.server import PermaServer
 from perdl_server.checkpoint import Checkpoint
-from perdl_server.checks import METRICS, check_update
-from perdl_server.doubts import Ended, warnings
-from perdl_server.exchange import Exchange
-from perdl_server.federation import LAST_WORD, Federation
-from perdl_server.matching import MatchingError
+from perdl_server.diagnostics import Ended, warnings
+from perdl_server.federation.members import Member, Roster
+from perdl_server.federation.messages import Exchange
+from perdl_server.federation.rounds import LAST_WORD, Federation
+from perdl_server.federation.validation import METRICS, check_update
 from perdl_server.results import RunFolder
-from perdl_server.roster import Member, Roster
 from perdl_server.summary import describe, final_metrics, spread
 
 Floats = NDArray[np.floating]

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perdl import commands_page
-from perdl.settings_page import render_page
+from perdl.cli import commands_page
+from perdl.cli.settings_page import render_page
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from common.dictionaries import atom_distances, dictionary_distance
 from common.synthetic import generate, true_global_dictionary
 from perdl import PerDL
-from perdl_server.matching import global_matching
+from perdl_server.algorithm.matching import global_matching
 
 SHARED, OTHER, ACCENT = "#1b5e8c", "#b9c2c9", "#c2541b"
 NAMES = ("ada", "bob", "cy", "dee", "eli", "fay")

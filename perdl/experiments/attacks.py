@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.dictionaries import atom_distances
-from common.streams import stream
+from common.rng import stream
 from perdl.perma import Channel
 
 Floats = NDArray[np.floating]

@@ -16,9 +16,9 @@ from common.coders import Coder
 from common.settings import LearningSettings, Settings, changed
 from perdl.perma import Channel
 from perdl.perma import perma as algorithm_1
-from perdl_client.learners import LEARNERS
 from perdl_client.learning.client import ClientLearner
-from perdl_client.start import first_dictionary, rms, usage, used_atoms
+from perdl_client.learning.initialization import first_dictionary, rms, usage, used_atoms
+from perdl_client.learning.learners import LEARNERS
 
 Floats = NDArray[np.floating]
 

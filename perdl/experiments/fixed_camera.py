@@ -28,9 +28,9 @@ from common.threads import one_blas_thread
 from perdl.experiments.federation import Client, averaged, independent, perma
 from perdl.experiments.frame_clients import Separation, most_used_first, strategy_name, variants
 from perdl.experiments.personalized_pca import personalized_pca
-from perdl_client.layouts import from_places, places
-from perdl_client.learners import LEARNERS
-from perdl_client.start import check_fit, rms, warm_up
+from perdl_client.data.video_layouts import from_places, places
+from perdl_client.learning.initialization import check_fit, rms, warm_up
+from perdl_client.learning.learners import LEARNERS
 
 Floats = NDArray[np.floating]
 Bytes = NDArray[np.uint8]
@@ -87,7 +87,7 @@ def separate(
     Parameters
     ----------
     P : (n, d, m) array
-        Frames, see :func:`perdl_client.layouts.places`.
+        Frames, see :func:`perdl_client.data.video_layouts.places`.
     background : (n_clients or 1, d, m) array
     windows : sequence of slice
         Each client's frames.

@@ -23,9 +23,9 @@ from common.threads import one_blas_thread
 from perdl.experiments.federation import Client, averaged, first_dictionaries, independent, perma, pooled
 from perdl.experiments.personalized_pca import personalized_pca
 from perdl.experiments.workers import threads
-from perdl_client.layouts import LAYOUTS
-from perdl_client.learners import LEARNERS
-from perdl_client.start import usage
+from perdl_client.data.video_layouts import LAYOUTS
+from perdl_client.learning.initialization import usage
+from perdl_client.learning.learners import LEARNERS
 
 Floats = NDArray[np.floating]
 Bytes = NDArray[np.uint8]

@@ -11,7 +11,7 @@ from typing import Any
 from common.errors import SettingsError
 from common.files import write_json, write_text
 from common.settings import Settings
-from perdl.claim import held
+from perdl.engines.claim import held
 from perdl_server.summary import describe
 
 DEFAULT_PRESETS = {"synthetic": "text", "mnist": "best", "surveillance": "text"}

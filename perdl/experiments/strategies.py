@@ -19,8 +19,8 @@ from common.threads import one_blas_thread
 from perdl.experiments.federation import Client, averaged, first_dictionaries, independent, match, perma, pooled, used
 from perdl.experiments.personalized_pca import personalized_pca
 from perdl.experiments.workers import threads
-from perdl_client.learners import LEARNERS
-from perdl_client.local_update import local_update
+from perdl_client.learning.learners import LEARNERS
+from perdl_client.learning.local_update import local_update
 
 Floats = NDArray[np.floating]
 Progress = Callable[[str], object]

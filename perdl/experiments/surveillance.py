@@ -26,9 +26,9 @@ from common.settings import Settings
 from perdl.experiments import fixed_camera, frame_clients
 from perdl.experiments.frame_clients import Separation, strategy_name
 from perdl.experiments.video_measures import f1, foreground, majority, psnr
-from perdl_client.data import video_frames
-from perdl_client.layouts import crop, places
-from perdl_client.video_source import frame_folder, masks_beside, read_masks
+from perdl_client.data.load import video_frames
+from perdl_client.data.video_layouts import crop, places
+from perdl_client.formats.video import frame_folder, masks_beside, read_masks
 
 Floats = NDArray[np.floating]
 Bytes = NDArray[np.uint8]

@@ -23,9 +23,9 @@ from perdl.experiments.federation import (
 )
 from perdl.experiments.oracle import oracle_global_dictionary
 from perdl.experiments.personalized_pca import personalized_pca
-from perdl_client.data import Identity, load_data, truth
-from perdl_client.start import objective
-from perdl_server.matching import suggest_n_global
+from perdl_client.data.load import Identity, load_data, truth
+from perdl_client.learning.initialization import objective
+from perdl_server.algorithm.matching import suggest_n_global
 
 Floats = NDArray[np.floating]
 

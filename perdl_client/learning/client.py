@@ -17,11 +17,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from common.rng import stream
 from common.settings import LearningSettings
-from common.streams import stream
-from perdl_client.learners import LEARNERS
-from perdl_client.local_update import LocalUpdate, local_update, refine_local_dictionary, retract
-from perdl_client.start import best_warm_up, first_dictionary, objective, rms, schedule, usage, used_atoms
+from perdl_client.learning.initialization import (
+    best_warm_up,
+    first_dictionary,
+    objective,
+    rms,
+    schedule,
+    usage,
+    used_atoms,
+)
+from perdl_client.learning.learners import LEARNERS
+from perdl_client.learning.local_update import LocalUpdate, local_update, refine_local_dictionary, retract
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.intp]

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from common.aggregations import AGGREGATIONS
 from common.errors import PerdlError
 from common.settings import Settings
-from perdl_server.aggregation import combiner, consensus, first_average, idle_atoms
-from perdl_server.matching import Ints, align, global_matching, suggest_n_global, unrelated_edges
-from perdl_server.star import misfits
+from perdl_server.algorithm.aggregation import combiner, consensus, first_average, idle_atoms
+from perdl_server.algorithm.matching import Ints, align, global_matching, suggest_n_global, unrelated_edges
+from perdl_server.algorithm.star import misfits
 
 Floats = NDArray[np.floating]
 _log = logging.getLogger("perdl.server")

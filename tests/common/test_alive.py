@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from common.alive import check_sign, signs_of_life
 from common.errors import FederationError, PerdlError
-from perdl.cli import app
-from perdl_client.runner import node_config, run_client
+from common.heartbeat import check_sign, signs_of_life
+from perdl.cli.app import app
+from perdl_client.node.runner import node_config, run_client
 
 
 def test_a_fresh_sign_is_health_and_an_old_or_missing_one_is_not(tmp_path):

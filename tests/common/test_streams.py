@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 
-from common.streams import stream
+from common.rng import stream
 
 
 def test_first_numbers_stay_what_they_were():
@@ -16,7 +16,7 @@ def test_first_numbers_stay_what_they_were():
 
 
 def test_another_process_draws_the_same_whatever_its_hash_seed():
-    code = "from common.streams import stream; print(stream(5, 'clinic-é', 'start').integers(0, 1 << 62, 3).tolist())"
+    code = "from common.rng import stream; print(stream(5, 'clinic-é', 'start').integers(0, 1 << 62, 3).tolist())"
     here = stream(5, "clinic-é", "start").integers(0, 1 << 62, 3).tolist()
     environment = {
         **os.environ,

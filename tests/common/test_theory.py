@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from common.dictionaries import dictionary_distance
-from common.theory import identifiability, matching_condition
-from perdl_server.matching import global_matching
+from perdl.experiments.theory import identifiability, matching_condition
+from perdl_server.algorithm.matching import global_matching
 
 
 def unit(D):

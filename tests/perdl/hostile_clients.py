@@ -12,8 +12,8 @@ from flwr.app import Message
 from common.errors import FederationError
 from common.protocol import FINISH, UPDATE, pack, unpack
 from perdl_client.app import app
-from perdl_client.link import Link
-from perdl_client.node import run_node
+from perdl_client.node.connection import Link
+from perdl_client.node.loop import run_node
 
 first_answers = {}
 

@@ -13,14 +13,14 @@ from flwr.common.constant import ErrorCode
 from common.dictionaries import dictionary_distance
 from common.protocol import INITIALISE, UPDATE, pack, unpack
 from common.settings import changed, settings_from_values
+from perdl.engines.in_process import InProcessGrid, simulation
 from perdl.experiments.attacks import ATTACKS, Absent, Hostile
 from perdl.experiments.federation import first_dictionaries, perma, used
 from perdl.experiments.synthetic_runs import draw
-from perdl.in_process import InProcessGrid, simulation
 from perdl.perma import Channel
 from perdl_client.app import app as client_app
+from perdl_server.algorithm.matching import global_matching, suggest_n_global
 from perdl_server.app import run
-from perdl_server.matching import global_matching, suggest_n_global
 
 LIARS = (0, 4, 7)  # the first of the chain is one
 ROBUST = ("trimmed", "geometric-median")

@@ -11,7 +11,7 @@ import perdl
 from common.errors import DataError, FederationError
 from common.synthetic import generate
 from perdl import PerDL
-from perdl.tail import Tail
+from perdl.monitoring.jsonl import Tail
 
 SMALL = {"n_clients": 2, "n_restarts": 2, "rounds": 5, "tolerance": 0.0}
 ENDLESS = {**SMALL, "rounds": 100_000, "synthetic.noise": 0.1}

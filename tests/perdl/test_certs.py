@@ -17,11 +17,11 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supernode.cli.flower_supernode import _try_setup_client_authentication
 from typer.testing import CliRunner
 
-import perdl.certs
+import perdl.deploy.certs
 from common.errors import SettingsError
-from perdl.certs import check_certs, make_certs, public_key, read_keys
-from perdl.cli import app
-from perdl_client.trust import load_credentials
+from perdl.cli.app import app
+from perdl.deploy.certs import check_certs, make_certs, public_key, read_keys
+from perdl_client.node.tls import load_credentials
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -70,7 +70,7 @@ def past(monkeypatch):
 
     def make(*arguments, **kwargs):
         with monkeypatch.context() as patch:
-            patch.setattr(perdl.certs, "datetime", Past)
+            patch.setattr(perdl.deploy.certs, "datetime", Past)
             return make_certs(*arguments, **kwargs)
 
     return make
@@ -166,7 +166,7 @@ def test_a_certificate_that_does_not_fit_its_key_is_made_anew(certs):
 
 
 def test_an_expired_authority_is_not_renewed_in_silence(tmp_path, past, monkeypatch):
-    monkeypatch.setattr(perdl.certs, "CA_DAYS", 10)
+    monkeypatch.setattr(perdl.deploy.certs, "CA_DAYS", 10)
     past(tmp_path)
     with pytest.raises(SettingsError, match=r"ca\.crt has expired; take a new folder"):
         make_certs(tmp_path)
@@ -246,7 +246,7 @@ def test_a_folder_that_would_fail_later_is_refused_at_once(certs, case):
 def test_a_certificate_for_another_address_or_of_the_future_is_refused(certs, monkeypatch):
     with pytest.raises(SettingsError, match=r"server\.crt is not for 127\.0\.0\.2"):
         check_certs(certs, "127.0.0.2")
-    monkeypatch.setattr(perdl.certs, "datetime", Past)
+    monkeypatch.setattr(perdl.deploy.certs, "datetime", Past)
     with pytest.raises(SettingsError, match=r"ca\.crt is not valid before .* this machine's clock says"):
         check_certs(certs)
 
@@ -302,7 +302,7 @@ def test_what_is_not_said_or_not_there_is_one_line_and_exit_code_2(tmp_path, mon
 def test_plain_text_to_another_machine_needs_a_second_word(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     arguments = ["client", "--name", "a", "--insecure", "--trust-network", "--server", "192.0.2.1:9", "--wait", "0"]
-    monkeypatch.setattr("perdl_client.runner.run_client", lambda server, *_, **__: print(f"would join {server}"))
+    monkeypatch.setattr("perdl_client.node.runner.run_client", lambda server, *_, **__: print(f"would join {server}"))
     done = CliRunner().invoke(app, arguments)
     model = tmp_path / "perdl-clients" / "a"
     assert (done.exit_code, done.stdout) == (0, f"would join 192.0.2.1:9\na: done: its model is in {model}\n")

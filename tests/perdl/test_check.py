@@ -16,13 +16,13 @@ from common.dictionaries import dictionary_distance
 from common.errors import PerdlError
 from common.settings import load_settings, override_settings
 from common.synthetic import generate
-from perdl.check import check, find_clients
-from perdl.cli import app
-from perdl.command import find_config
-from perdl.report import render_report
-from perdl.run import simulate
-from perdl.suggest import spectrum, suggest
-from perdl_client.data import SIMULATION
+from perdl.check.files import check, find_clients
+from perdl.check.suggest import spectrum, suggest
+from perdl.cli.app import app
+from perdl.cli.command import find_config
+from perdl.engines.run import simulate
+from perdl.report.page import render_report
+from perdl_client.data.load import SIMULATION
 
 SETTINGS = load_settings(find_config("files"))
 
@@ -247,8 +247,8 @@ def test_what_is_printed_for_several_places_runs_as_it_is(tmp_path, monkeypatch,
             heard.append(arguments)
             raise PerdlError("heard")
 
-        monkeypatch.setattr("perdl.run.serve", hear)
-        monkeypatch.setattr("perdl_client.runner.run_client", hear)
+        monkeypatch.setattr("perdl.engines.run.serve", hear)
+        monkeypatch.setattr("perdl_client.node.runner.run_client", hear)
         assert [invoked(line).exit_code for line in lines] == [PerdlError.exit_code] * 3
         (settings, address), *clients = (one[:2] for one in heard)
         assert settings.n_clients == 2

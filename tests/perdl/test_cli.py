@@ -15,10 +15,10 @@ import pytest
 from typer.testing import CliRunner
 
 from common.settings import Settings, load_settings, settings_from_flat
-from perdl.cli import app
-from perdl.command import find_config
-from perdl.ray_engine import _alone
-from perdl_client.stock import stock_command
+from perdl.cli.app import app
+from perdl.cli.command import find_config
+from perdl.engines.ray import _alone
+from perdl_client.node.supernode import stock_command
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -139,7 +139,7 @@ def test_ctrl_c_ends_a_simulation_with_what_was_done_saved(tmp_path):
 
 LOSES_AN_INTERRUPT = """
 import signal, time, weakref
-from perdl.command import command
+from perdl.cli.command import command
 
 class Thing: ...
 
@@ -221,8 +221,8 @@ def test_mnist_published_beats_one_client_alone(tmp_path, mnist):
 def test_imports_stay_light():
     heavy = ("torch", "ray", "matplotlib", "PIL", "torchvision", "pyarrow", "h5py")
     code = f"import sys, {{}}; print(*[m for m in {heavy} if m in sys.modules])"
-    sides = ("perdl_client.app", "perdl_client.node", "perdl_server.app")
-    for module in ("perdl", "perdl.cli", "perdl.plots", "perdl.report", "perdl.descriptions", *sides):
+    sides = ("perdl_client.app", "perdl_client.node.loop", "perdl_server.app")
+    for module in ("perdl", "perdl.cli.app", "perdl.plots", "perdl.report.page", "perdl.report.captions", *sides):
         done = subprocess.run(
             [sys.executable, "-c", code.format(module)], cwd=ROOT, capture_output=True, text=True, check=True
         )

@@ -14,7 +14,7 @@ import pytest
 from common.errors import SettingsError
 from common.files import write_json
 from common.settings import load_settings
-from perdl.dashboard import dashboard
+from perdl.monitoring.dashboard import dashboard
 from perdl_server.results import RunFolder
 
 

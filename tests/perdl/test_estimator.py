@@ -22,9 +22,9 @@ from common.errors import DataError, PerdlError, SettingsError
 from common.settings import LearningSettings, Settings, settings_from_values
 from common.synthetic import generate, true_global_dictionary
 from perdl import PerDL
-from perdl.array_settings import DATA_PARAMETERS, NO_SETTINGS, in_python
+from perdl.engines.run import simulate
+from perdl.estimator.array_settings import DATA_PARAMETERS, NO_SETTINGS, in_python
 from perdl.perma import adapt
-from perdl.run import simulate
 from perdl_client.learning.client import ClientLearner
 
 ROOT = Path(__file__).resolve().parents[2]

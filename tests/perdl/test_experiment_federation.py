@@ -8,8 +8,8 @@ import pytest
 from common.aggregations import AGGREGATIONS
 from common.settings import settings_from_values
 from common.synthetic import generate
+from perdl.engines.in_process import run_in_process
 from perdl.experiments.federation import Client, averaged, first_dictionaries, independent, perma, pooled
-from perdl.in_process import run_in_process
 from perdl_client.app import app as client_app
 from perdl_server.app import app as server_app
 

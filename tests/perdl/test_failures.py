@@ -14,8 +14,8 @@ from common.errors import DataError, FederationError, SettingsError
 from common.protocol import FINISH, INITIALISE, UPDATE, pack, unpack
 from common.settings import load_settings
 from perdl import Callback, PerDL, simulate
+from perdl.engines.in_process import InProcessGrid, simulation
 from perdl.experiments.run import run_experiment
-from perdl.in_process import InProcessGrid, simulation
 from perdl_client.app import app as client_app
 from perdl_server.app import run
 

@@ -17,9 +17,9 @@ import pytest
 from typer.testing import CliRunner
 
 from common.errors import SettingsError
-from perdl.certs import make_certs
-from perdl.cli import app
-from perdl.gateway import gateway_config
+from perdl.cli.app import app
+from perdl.deploy.certs import make_certs
+from perdl.deploy.gateway import gateway_config
 
 NGINX = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
 

@@ -15,14 +15,14 @@ from common.errors import DataError, FederationError
 from common.protocol import FINISH, INITIALISE, UPDATE, unpack
 from common.settings import load_settings
 from common.synthetic import generate
-from perdl.in_process import InProcessGrid, run_in_process, simulation
+from perdl.engines.in_process import InProcessGrid, run_in_process, simulation
 from perdl_client.app import app as client_app
-from perdl_client.learners import LEARNERS
-from perdl_client.local_update import local_update, retract
-from perdl_client.start import first_dictionary
+from perdl_client.learning.initialization import first_dictionary
+from perdl_client.learning.learners import LEARNERS
+from perdl_client.learning.local_update import local_update, retract
+from perdl_server.algorithm.matching import global_matching
 from perdl_server.app import app as server_app
 from perdl_server.app import run
-from perdl_server.matching import global_matching
 from perdl_server.results import RunFolder
 from perdl_server.strategy import PerMA
 

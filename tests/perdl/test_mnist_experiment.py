@@ -13,13 +13,13 @@ from common.aggregations import AGGREGATIONS
 from common.coders import omp
 from common.errors import SettingsError
 from common.settings import settings_from_values
-from perdl.cli import app
+from perdl.cli.app import app
 from perdl.experiments.error_path import error_path
 from perdl.experiments.federation import Client, first_dictionaries, perma, used
 from perdl.experiments.images import deal_digits, deal_mnist
 from perdl.experiments.mnist import run
 from perdl.experiments.strategies import Learned, finish, learn
-from perdl_client.local_update import relative_error
+from perdl_client.learning.local_update import relative_error
 
 SETTINGS = {
     "n_clients": 3,

@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 import perdl
 from common.errors import PerdlError
 from perdl import plots
-from perdl.drawing import HATCH, OWN, REST, SHARED, to_svg
-from perdl.readings import Reading, read
+from perdl.report.drawing import HATCH, OWN, REST, SHARED, to_svg
+from perdl.results.readings import Reading, read
 
 RUN = ("convergence", "path_lengths", "variance", "atoms", "usage", "participation")
 
@@ -247,7 +247,8 @@ def test_a_name_that_no_font_has_is_drawn_without_a_word():
 
 def test_importing_plots_imports_no_matplotlib():
     slow = "{'matplotlib', 'jinja2', 'starlette', 'uvicorn'}"
-    code = f"import sys, perdl.plots, perdl.report, perdl.dashboard, perdl.cli; print({slow} & set(sys.modules))"
+    light = "perdl.plots, perdl.report.page, perdl.monitoring.dashboard, perdl.cli.app"
+    code = f"import sys, {light}; print({slow} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 

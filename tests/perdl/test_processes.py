@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.alive import check_sign
-from perdl_client.mnist import label_partition, load_mnist
+from common.heartbeat import check_sign
+from perdl_client.data.mnist import label_partition, load_mnist
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120"}

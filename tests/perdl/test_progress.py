@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 import perdl
 from common.settings import Settings
-from perdl.cli import app
-from perdl.progress import ProgressBar, human_bytes, human_time, seconds_left
+from perdl.cli.app import app
+from perdl.monitoring.progress import ProgressBar, human_bytes, human_time, seconds_left
 
 QUICK = ["-c", "n_clients=2", "-c", "rounds=4", "-c", "tolerance=0", "-c", "n_restarts=2"]
 

@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from common.settings import load_settings, override_settings
-from perdl.cli import app
-from perdl.command import find_config
-from perdl.run import count_clients, simulate
+from perdl.cli.app import app
+from perdl.cli.command import find_config
+from perdl.engines.run import count_clients, simulate
 from perdl_client.model import load_model
 
 rng = np.random.default_rng(0)

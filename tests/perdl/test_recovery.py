@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from perdl.certs import make_certs
+from perdl.deploy.certs import make_certs
 
 RUN = ["-c", "n_clients=2", "-c", "rounds=40", "-c", "tolerance=0", "-c", "synthetic.noise=0.1"]
 

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from common.errors import FederationError
 from common.settings import load_settings
 from perdl import PerDL
-from perdl.cli import app
-from perdl.in_process import run_in_process
-from perdl.report import render_report
+from perdl.cli.app import app
+from perdl.engines.in_process import run_in_process
+from perdl.report.page import render_report
 from perdl_client.app import app as client_app
 from perdl_server.app import app as server_app
 

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 import perdl
 from common.errors import PerdlError, SettingsError
 from common.settings import settings_from_values
-from perdl.cli import app
-from perdl.sinks import MLflow, TensorBoard, load_sink, numbers
+from perdl.cli.app import app
+from perdl.monitoring.trackers import MLflow, TensorBoard, load_sink, numbers
 
 SMALL = {"n_clients": 2, "n_restarts": 2, "rounds": 3, "tolerance": 0.0}
 
@@ -107,7 +107,7 @@ def test_mlflow_goes_where_the_user_says(tmp_path, monkeypatch):
         ("wandb", "there is no such sink; use tensorboard, mlflow or MODULE:CLASS"),
         ("nosuch:Class", r"cannot import nosuch \(ModuleNotFoundError: .*\); is nosuch.py in /"),
         ("broken_sink:Class", r"cannot import broken_sink \(ZeroDivisionError: .*"),
-        ("perdl.callbacks:Nothing", "perdl.callbacks has no Nothing; correct the name"),
+        ("perdl.monitoring.callbacks:Nothing", "perdl.monitoring.callbacks has no Nothing; correct the name"),
         ("json:loads", "is not a class that inherits from perdl.Callback"),
         ("broken_sink_2:Needy", r"cannot be made without arguments \(.*\); give them defaults"),
     ],

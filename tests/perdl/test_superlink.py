@@ -14,9 +14,9 @@ import pytest
 from flwr.app import Message, RecordDict
 
 from common.errors import FederationError, SettingsError
-from perdl.superlink import run_status, submit, superlink, write_bundle
-from perdl_client.node import run_node
-from perdl_client.stock import stock_command
+from perdl.engines.superlink import run_status, submit, superlink, write_bundle
+from perdl_client.node.loop import run_node
+from perdl_client.node.supernode import stock_command
 
 SLEEPER = """
 import os, time
@@ -62,7 +62,7 @@ def query(message, context):
 OWNER = """
 import sys, time
 from pathlib import Path
-from perdl.superlink import superlink
+from perdl.engines.superlink import superlink
 with superlink(sys.argv[1], Path(sys.argv[2]), log=Path(sys.argv[3])):
     print("up", flush=True)
     time.sleep(600)

@@ -9,13 +9,13 @@ from PIL import Image
 from common.errors import DataError, SettingsError
 from common.settings import load_settings, settings_from_values
 from common.threads import one_blas_thread
-from perdl.command import find_config
+from perdl.cli.command import find_config
+from perdl.engines.run import count_clients, simulate
 from perdl.experiments import fixed_camera, frame_clients
 from perdl.experiments.surveillance import run, sentences
 from perdl.experiments.video_measures import f1, foreground, majority, psnr
-from perdl.run import count_clients, simulate
-from perdl_client.data import check_data, frame_samples
-from perdl_client.video_source import read_frames, read_masks
+from perdl_client.data.load import check_data, frame_samples
+from perdl_client.formats.video import read_frames, read_masks
 
 N, SIDE = 12, 48
 

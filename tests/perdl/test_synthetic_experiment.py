@@ -19,7 +19,7 @@ from common.dictionaries import dictionary_distance
 from common.errors import DataError, PerdlError, SettingsError
 from common.settings import settings_from_values
 from common.synthetic import generate
-from perdl.cli import app
+from perdl.cli.app import app
 from perdl.experiments import synthetic
 from perdl.experiments import synthetic_runs as runs
 from perdl.experiments.oracle import oracle_global_dictionary
@@ -177,7 +177,7 @@ def test_numbers_do_not_depend_on_the_number_of_workers():
 
 def test_the_published_preset_starts_nobody_in_a_wrong_basin():
     from common.settings import load_settings
-    from perdl.command import find_config
+    from perdl.cli.command import find_config
 
     settings = load_settings(find_config("synthetic-published"), ["n_clients=4", "rounds=20"])
     known, clients = runs.draw(settings)

@@ -8,8 +8,8 @@ import re
 import pytest
 from rich.console import Console
 
-from perdl.console import print_experiment, print_summary
-from perdl.tables import Column, print_table
+from perdl.cli.console import print_experiment, print_summary
+from perdl.cli.tables import Column, print_table
 
 NAMES = [f"clie[nt]-{i}-of-the-north" for i in range(3)]
 

@@ -21,16 +21,16 @@ import pytest
 from flwr.app import Message, RecordDict
 from flwr.proto.control_pb2 import ListNodesRequest, ListNodesResponse
 
-import perdl.certs
+import perdl.deploy.certs
 from common.errors import FederationError
 from common.settings import settings_from_values
-from perdl.certs import make_certs
-from perdl.gateway import gateway_config
-from perdl.members import Members
-from perdl.run import simulate
-from perdl.superlink import control, run_status, submit, superlink, write_bundle
-from perdl_client.node import run_node
-from perdl_client.trust import load_credentials
+from perdl.deploy.certs import make_certs
+from perdl.deploy.gateway import gateway_config
+from perdl.deploy.registered_keys import Members
+from perdl.engines.run import simulate
+from perdl.engines.superlink import control, run_status, submit, superlink, write_bundle
+from perdl_client.node.loop import run_node
+from perdl_client.node.tls import load_credentials
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = Path(sys.executable).parent
@@ -379,7 +379,7 @@ def test_a_certificate_that_is_not_good_here_and_now_is_named(tmp_path, monkeypa
     make_certs(tmp_path, [], ["ada"])
     (tmp_path / "server.crt").unlink()
     with monkeypatch.context() as patch:
-        patch.setattr(perdl.certs, "datetime", shifted(days))
+        patch.setattr(perdl.deploy.certs, "datetime", shifted(days))
         make_certs(tmp_path)
     with server(host, tmp_path) as address:
         error = Node(address, tmp_path / "clients" / "ada").ended()

@@ -6,10 +6,10 @@ import pytest
 from common.data_settings import DataSettings
 from common.errors import DataError
 from common.settings import load_settings
-from perdl_client.data import check_data
-from perdl_client.runner import node_config
-from perdl_client.samples import Samples
-from perdl_client.sources import Features, load_samples
+from perdl_client.data.load import check_data
+from perdl_client.data.samples import Samples
+from perdl_client.formats.read import Features, load_samples
+from perdl_client.node.runner import node_config
 
 TABLE = np.round(np.random.default_rng(0).standard_normal((8, 4)), 4)
 LINES = [",".join(f"{x:.4f}" for x in row) for row in TABLE]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from common.errors import DataError
-from perdl_client.cuts import Cut, cut_patches, cut_windows, join_patches, join_windows, starts
+from perdl_client.data.windows_patches import Cut, cut_patches, cut_windows, join_patches, join_windows, starts
 
 rng = np.random.default_rng(0)
 

@@ -10,11 +10,11 @@ import pytest
 from common.data_settings import DataSettings
 from common.settings import load_settings
 from common.synthetic import generate
-from perdl_client.data import Identity, load_data
-from perdl_client.doubts import doubts, facts
-from perdl_client.runner import node_config
-from perdl_client.start import largest_feature_share
-from perdl_client.units import constants, pooled, spreads
+from perdl_client.data.load import Identity, load_data
+from perdl_client.data.quality import doubts, facts
+from perdl_client.data.units import constants, pooled, spreads
+from perdl_client.learning.initialization import largest_feature_share
+from perdl_client.node.runner import node_config
 
 RNG = np.random.default_rng(0)
 TABLE = RNG.standard_normal((5, 60))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from common.errors import DataError
-from perdl_client.layouts import LAYOUTS, crop
+from perdl_client.data.video_layouts import LAYOUTS, crop
 
 
 def frame_of(shape, dtype=np.float32):

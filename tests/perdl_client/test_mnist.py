@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from common.errors import DataError, SettingsError
-from perdl_client.mnist import label_partition, load_mnist
-from perdl_client.sources import load_samples
+from perdl_client.data.mnist import label_partition, load_mnist
+from perdl_client.formats.read import load_samples
 
 DATA = Path(os.environ.get("PERDL_DATA", Path(__file__).parents[3] / "shared" / "data"))
 REAL = DATA / "mnist"

@@ -23,9 +23,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from common.errors import DataError, FederationError, SettingsError
-from perdl.superlink import run_status, submit, superlink, write_bundle
-from perdl_client.node import run_node
-from perdl_client.stock import stock_command, toml_value
+from perdl.engines.superlink import run_status, submit, superlink, write_bundle
+from perdl_client.node.loop import run_node
+from perdl_client.node.supernode import stock_command, toml_value
 
 SERVER_APP = """
 import json, time
@@ -348,7 +348,9 @@ FIELDS = textwrap.dedent("""
     flwr.proto.control_pb2 StopRunRequest run_id
 """).split("\n")[1:-1]
 
-UPGRADE = "Flower has changed under perdl_client/link.py; read its fleet_http_connection.py again, then mend both"
+UPGRADE = (
+    "Flower has changed under perdl_client/node/connection.py; compare its fleet_http_connection.py"
+)
 
 
 @pytest.mark.parametrize("line", CONTRACT)

@@ -9,10 +9,10 @@ from common.coders import OMP, HardThreshold, TopK
 from common.data_settings import DataSettings
 from common.errors import DataError, PerdlError, SettingsError
 from common.settings import settings_from_values
-from perdl_client.cuts import Cut
-from perdl_client.data import Identity, load_data
+from perdl_client.data.load import Identity, load_data
+from perdl_client.data.preprocessing import Preprocessing, fit_preprocessing
+from perdl_client.data.windows_patches import Cut
 from perdl_client.model import ClientModel, load_model, save_model, shares
-from perdl_client.preprocess import Preprocessing, fit_preprocessing
 
 rng = np.random.default_rng(0)
 Y = np.array([[1.0], [20.0], [0.3], [4.0]]) * rng.standard_normal((4, 500)) + np.array([[5.0], [0.0], [-3.0], [1.0]])

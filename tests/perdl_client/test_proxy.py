@@ -9,8 +9,8 @@ import threading
 import pytest
 
 from common.errors import FederationError, SettingsError
-from perdl_client.link import Link
-from perdl_client.proxy import proxy_for, without_proxies
+from perdl_client.node.connection import Link
+from perdl_client.node.proxy import proxy_for, without_proxies
 
 SERVER = "example.org:8443"
 ODD = {
@@ -128,7 +128,7 @@ def join(server: str, ca: bytes | None, wait: float = 0.3) -> None:
 
 @pytest.fixture
 def ca(tmp_path):
-    from perdl.certs import make_certs
+    from perdl.deploy.certs import make_certs
 
     make_certs(tmp_path / "certs")
     return (tmp_path / "certs" / "ca.crt").read_bytes()

@@ -11,7 +11,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from common.errors import FederationError, PerdlError, SettingsError
 from common.protocol import FINISH, pack
-from perdl_client.runner import node_config, run_client
+from perdl_client.node.runner import node_config, run_client
 
 
 def end_with(monkeypatch, tmp_path, last):
@@ -25,7 +25,7 @@ def end_with(monkeypatch, tmp_path, last):
         assert is_last(message)
         app(message, context)
 
-    monkeypatch.setattr("perdl_client.node.run_node", run_node)
+    monkeypatch.setattr("perdl_client.node.loop.run_node", run_node)
     run_client("127.0.0.1:1", told, stop=threading.Event(), max_wait=1.0, on_event=lambda text: None)
 
 

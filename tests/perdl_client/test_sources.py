@@ -12,8 +12,8 @@ import scipy.sparse
 from PIL import Image
 
 from common.errors import DataError, SettingsError
-from perdl_client.idx_source import read_idx
-from perdl_client.sources import load_samples
+from perdl_client.formats.idx import read_idx
+from perdl_client.formats.read import load_samples
 
 TABLE = np.random.default_rng(0).standard_normal((7, 4))  # 7 samples, 4 features
 PIXELS = np.random.default_rng(1).integers(0, 256, (6, 3, 5), dtype=np.uint8)

@@ -5,10 +5,18 @@ import pytest
 
 from common.coders import OMP, HardThreshold, TopK
 from common.dictionaries import dictionary_distance
-from common.streams import stream
+from common.rng import stream
 from common.synthetic import generate
-from perdl_client.learners import LEARNERS, Learner, Step
-from perdl_client.start import best_warm_up, objective, random_dictionary, svd_start, usage, used_atoms, warm_up
+from perdl_client.learning.initialization import (
+    best_warm_up,
+    objective,
+    random_dictionary,
+    svd_start,
+    usage,
+    used_atoms,
+    warm_up,
+)
+from perdl_client.learning.learners import LEARNERS, Learner, Step
 
 ORTHOGONAL, CODER = LEARNERS["orthogonal"], HardThreshold(0.15)
 

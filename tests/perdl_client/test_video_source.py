@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from common.errors import DataError
-from perdl_client.video_source import frame_folder, masks_beside, read_frames, read_masks
+from perdl_client.formats.video import frame_folder, masks_beside, read_frames, read_masks
 
 
 @pytest.fixture(autouse=True)

@@ -10,9 +10,9 @@ from common.coders import HardThreshold
 from common.dictionaries import dictionary_distance
 from common.errors import SettingsError
 from common.synthetic import generate
-from perdl_client.learners import LEARNERS, orthogonal_step
-from perdl_client.local_update import local_update
-from perdl_server.aggregation import (
+from perdl_client.learning.learners import LEARNERS, orthogonal_step
+from perdl_client.learning.local_update import local_update
+from perdl_server.algorithm.aggregation import (
     COMBINE,
     combiner,
     consensus,
@@ -24,7 +24,7 @@ from perdl_server.aggregation import (
     polar,
     trimmed,
 )
-from perdl_server.matching import global_matching
+from perdl_server.algorithm.matching import global_matching
 
 NAMES = list(AGGREGATIONS)
 CODER = HardThreshold(0.15)

@@ -10,7 +10,7 @@ import pytest
 
 from common.errors import PerdlError, SettingsError
 from common.settings import load_settings
-from perdl.run import resumed_settings
+from perdl.engines.run import resumed_settings
 from perdl_server.checkpoint import BEFORE, NEWEST, Checkpoint, load_checkpoint, save_checkpoint
 from perdl_server.results import RESUMED, SERVED, RunFolder
 from perdl_server.summary import describe

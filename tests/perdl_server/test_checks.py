@@ -7,7 +7,7 @@ import pytest
 
 from common.aggregations import AGGREGATIONS
 from common.protocol import Payload, ProtocolError
-from perdl_server.checks import check_update
+from perdl_server.federation.validation import check_update
 
 PRESENT = np.linalg.qr(np.random.default_rng(0).standard_normal((6, 3))).Q
 METRICS = {"round": 4, "error_before_update": 0.1, "nonzeros": 1.5, "reassigned": 0}

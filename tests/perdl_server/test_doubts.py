@@ -10,13 +10,13 @@ import pytest
 
 from common.settings import load_settings, settings_from_values
 from perdl import PerDL
-from perdl.in_process import run_in_process
+from perdl.engines.in_process import run_in_process
 from perdl_client.app import app as client_app
-from perdl_client.start import largest_feature_share
+from perdl_client.learning.initialization import largest_feature_share
 from perdl_server.algorithm.server import PermaServer
 from perdl_server.app import app as server_app
-from perdl_server.doubts import Ended
-from perdl_server.doubts import warnings as ended_warnings
+from perdl_server.diagnostics import Ended
+from perdl_server.diagnostics import warnings as ended_warnings
 
 RNG = np.random.default_rng(0)
 BASIS = np.linalg.qr(RNG.standard_normal((8, 8))).Q

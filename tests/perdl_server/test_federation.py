@@ -16,9 +16,9 @@ from common.errors import FederationError
 from common.protocol import FINISH, INITIALISE, UPDATE, pack, unpack
 from common.settings import load_settings
 from perdl_server.algorithm.server import PermaServer
-from perdl_server.exchange import Exchange
-from perdl_server.federation import Federation
-from perdl_server.roster import Member, Roster
+from perdl_server.federation.members import Member, Roster
+from perdl_server.federation.messages import Exchange
+from perdl_server.federation.rounds import Federation
 
 SHARED = np.linalg.qr(np.random.default_rng(0).standard_normal((6, 6))).Q
 SCALARS = {

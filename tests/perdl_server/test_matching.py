@@ -7,7 +7,7 @@ import pytest
 
 from common.dictionaries import atom_distances, dictionary_distance
 from common.synthetic import generate
-from perdl_server.matching import MatchingError, global_matching, suggest_n_global
+from perdl_server.algorithm.matching import MatchingError, global_matching, suggest_n_global
 
 
 def unit(D):

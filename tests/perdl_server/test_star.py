@@ -9,8 +9,8 @@ import pytest
 
 from common.dictionaries import atom_distances, dictionary_distance
 from common.synthetic import generate
-from perdl_server.matching import global_matching, unrelated_edges
-from perdl_server.star import misfits, star_paths
+from perdl_server.algorithm.matching import global_matching, unrelated_edges
+from perdl_server.algorithm.star import misfits, star_paths
 
 
 def orthonormal(rng, d, r):

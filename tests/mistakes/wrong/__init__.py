@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from common.errors import PerdlError
 from common.synthetic import generate
 from perdl import NotFittedError, PerDL
-from perdl.cli import app
+from perdl.cli.app import app
 
 
 @dataclass(frozen=True)

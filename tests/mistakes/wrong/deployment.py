@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from common.protocol import INITIALISE, pack
 from common.settings import settings_from_values
-from perdl.cli import app
-from perdl.in_process import InProcessGrid
+from perdl.cli.app import app
+from perdl.engines.in_process import InProcessGrid
 from perdl_client.app import app as client_app
 from perdl_server.app import run as serve
 from wrong import Mistake, Said, command, draw, python

@@ -11,10 +11,10 @@ from common.coders import HardThreshold
 from common.dictionaries import dictionary_distance
 from common.settings import settings_from_values
 from common.synthetic import generate
-from perdl_client.learners import LEARNERS
 from perdl_client.learning.client import NOTHING_SEEN, ClientLearner, Watch, restart_local_dictionary
-from perdl_client.local_update import retract
-from perdl_client.start import objective, warm_up
+from perdl_client.learning.initialization import objective, warm_up
+from perdl_client.learning.learners import LEARNERS
+from perdl_client.learning.local_update import retract
 
 CODER = HardThreshold(0.15)
 

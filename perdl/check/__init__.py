@@ -1,0 +1,1 @@
+"""Look at clients' files before a run, and suggest settings."""

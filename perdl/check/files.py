@@ -1,0 +1,231 @@
+"""A look at clients' data before a run: what each file holds, whether they fit together, which settings suit them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.errors import DataError
+from common.protocol import natural_key
+from common.settings import Settings, override_settings
+from common.words import listed
+from perdl.check.profile import Look, measure, one_feature
+from perdl.check.suggest import Spectrum, suggest
+from perdl_client.data.load import client_files, names_of
+from perdl_client.data.quality import Facts, doubts
+from perdl_client.data.units import constants, differ, how_they_differ, pooled, untouched
+from perdl_client.formats.file_checks import is_data, is_left_behind
+from perdl_client.formats.images import IMAGE_SUFFIXES
+from perdl_client.formats.read import Features, load_samples
+
+Floats = NDArray[np.floating]
+Values = dict[str, float | int | str | bool]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What ``perdl check`` says.
+
+    Attributes
+    ----------
+    clients : list of Look
+    problems : list of str
+        For which a run would be refused.
+    notes : list of str
+        What may spoil a result.
+    suggested : dict
+        Settings by dotted names; empty if there are problems.
+    """
+
+    clients: list[Look]
+    problems: list[str]
+    notes: list[str]
+    suggested: Values
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the same as plain lists and dicts."""
+        return asdict(self)
+
+    def toml(self) -> str:
+        """Return the suggested settings as a configuration file."""
+        lines = [f"{key} = {_toml(value)}" for key, value in self.suggested.items() if "." not in key]
+        lines += ["", "[data]"]
+        if "data.path" not in self.suggested:
+            lines.append(
+                "# no path: no folder or glob names these files alone, and each client is given its own by --data"
+            )
+        data = {key.removeprefix("data."): value for key, value in self.suggested.items() if key.startswith("data.")}
+        return "\n".join(lines + [f"{key} = {_toml(value)}" for key, value in data.items()])
+
+
+def _toml(value: float | int | str | bool) -> str:
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def find_clients(places: Sequence[str], settings: Settings) -> list[Path]:
+    """Return one file or folder for each client, in the order in which a simulation numbers them.
+
+    Parameters
+    ----------
+    places : sequence of str
+        One folder or glob is what ``data.path`` names: each of its entries is a client (a folder of images is one). Of
+        several, each file and folder is a client, and so is what a glob matches.
+    settings : Settings
+
+    Raises
+    ------
+    DataError
+        If there is none.
+    """
+    if len(places) == 1 and _is_client_folder(Path(places[0])):
+        return [Path(places[0])]
+    found: list[Path] = []
+    meant = [place for place in places if len(places) == 1 or not is_left_behind(Path(place))]  # the shell matched them
+    for place in meant:
+        is_client = os.path.isfile(place) or (len(places) > 1 and os.path.isdir(place))
+        found += [Path(place)] if is_client else client_files(override_settings(settings, {"data.path": place}))
+    return sorted(dict.fromkeys(found), key=lambda path: natural_key(str(path)))
+
+
+def check(
+    files: Sequence[Path],
+    settings: Settings,
+    path: str | None = None,
+    on_file: Callable[[str], None] = lambda text: None,
+) -> Report:
+    """Look at each client's file, one at a time, and at how they fit together.
+
+    Parameters
+    ----------
+    files : sequence of Path
+    settings : Settings
+        Of the table ``data``: how files are read, and what is done to samples before they are learnt from.
+    path : str, optional
+        ``data.path`` that names these files, for the suggestion.
+    on_file : callable (str) -> None, optional
+        Told which file is being read.
+
+    Returns
+    -------
+    Report
+    """
+    looks, problems, spectra = [], [], []
+    seen: dict[str, Facts] = {}
+    read: dict[str, list[str]] = {}  # who, by what is said of how a file was read
+    features = Features()
+    for name, file in zip(names_of(files), files, strict=True):
+        look = Look(name, str(file))
+        looks.append(look)
+        on_file(f"{look.name}: {file}")
+        try:
+            data = settings.data
+            samples = load_samples(
+                file,
+                samples_in=data.samples_in,
+                variable=data.variable,
+                drop=data.drop,
+                allow_nan=True,
+                dtype=settings.dtype,
+            )
+        except DataError as error:
+            problems.append(f"{look.name}: {error}")
+            continue
+        directions, one, wrong = measure(look, samples, settings)
+        for note in samples.notes:
+            read.setdefault(note, []).append(look.name)
+        spectra.append(directions)
+        if one is not None:
+            seen[look.name] = one
+        wrong.append(features.compare(samples, str(file), settings.data.samples_in))
+        problems += [f"{look.name}: {file}: {one}" for one in wrong if one]
+    turn = f'set data.samples_in = "{"columns" if settings.data.samples_in == "rows" else "rows"}"'
+    large = one_feature({look.name: look for look in looks}, seen)
+    how = [f"{listed(names)}: {note}" for note, names in read.items()]
+    notes = [text for text in (large, *how, *doubts(seen, turn)) if text]
+    cure, divide_by = _cure_of_units(seen, settings, bool(large))
+    if cure and not problems:
+        divided = check(files, override_settings(settings, {"data.divide_by": divide_by}), path, on_file)
+        return Report(looks, problems, list(dict.fromkeys([*notes, cure, *divided.notes])), divided.suggested)
+    suggested = {} if problems else _suggested(looks, spectra, settings, files, path)
+    return Report(looks, problems, notes + _weakest(looks, spectra) + _few(looks), suggested)
+
+
+def _cure_of_units(seen: Mapping[str, Facts], settings: Settings, large: bool) -> tuple[str, str]:
+    """Return what to say of features in different units, and ``data.divide_by`` that brings them to one size."""
+    sizes = pooled([one.spreads for one in seen.values() if one.spreads is not None])
+    known = len(sizes) > 0 and not any(one.counting or one.times for one in seen.values())
+    if not known or not untouched(settings.data) or not (large or differ(sizes)):
+        return "", ""
+    names = next((one.names for one in seen.values() if one.names), ())
+    text = constants(sizes)
+    return (
+        f"{how_they_differ(sizes, names)}; if they are in different units, divide each by a constant that all clients "
+        f"agree on, about its spread: -c {shlex.quote(f'data.divide_by={text}')}; what is suggested does so"
+    ), text
+
+
+def _weakest(looks: Sequence[Look], spectra: Sequence[Spectrum]) -> list[str]:
+    """Say whose rank bounds the atoms of all."""
+    ranked = [look for look in looks if look.rank]
+    if not ranked:
+        return []
+    weakest = min(ranked, key=lambda look: look.rank or 0)
+    wanted = max(seen.n_atoms for seen in spectra)
+    if (weakest.rank or 0) >= wanted:
+        return []
+    return [
+        f"{weakest.name} has {weakest.samples} samples of rank {weakest.rank}, which bounds n_atoms; others have "
+        f"{wanted} directions: give it more samples, leave it out, or set clients.{weakest.name}.n_atoms"
+    ]
+
+
+def _few(looks: Sequence[Look]) -> list[str]:
+    """Say where there are too few samples or clients for a run that means something."""
+    notes = [
+        f"{look.name} has {look.samples} samples: an atom must serve two of them at least, so that a run may not start"
+        for look in looks
+        if look.rank and (look.samples or 0) < 10
+    ]
+    return notes + (["there is one client: nothing can be known to be shared"] if len(looks) == 1 else [])
+
+
+def _suggested(
+    looks: Sequence[Look], spectra: Sequence[Spectrum], settings: Settings, files: Sequence[Path], path: str | None
+) -> Values:
+    declared = settings.data.model_dump(exclude_unset=True, exclude={"source", "path", "center"})
+    # Zero-mean samples have a mean too: of n, about 1/n of the energy. Taking that off would only blur exact data.
+    off_zero = any((look.mean_share or 0.0) > max(0.01, 10 / (look.samples or 1)) for look in looks)
+    path = _common_path(files, settings, path)
+    return {
+        "n_global": "auto",
+        **suggest(spectra),
+        "data.source": "files",
+        **({"data.path": path} if path else {}),
+        "data.center": off_zero,
+        **{f"data.{key}": value for key, value in declared.items()},
+    }
+
+
+def _common_path(files: Sequence[Path], settings: Settings, given: str | None) -> str | None:
+    """Return the folder or glob that names just these files, such as the shell took apart."""
+    folder = files[0].parent
+    deep = [set(parts) for parts in zip(*(file.parts for file in files), strict=False)]  # a/d.csv, b/d.csv: */d.csv
+    apart = Path(*(parts.pop() if len(parts) == 1 else "*" for parts in deep))
+    for path in (*([Path(given)] if given else []), folder, folder / f"*{files[0].suffix}", apart):
+        with suppress(DataError):  # hidden files were named
+            if client_files(override_settings(settings, {"data.path": str(path)})) == list(files):
+                return str(path)
+    return None
+
+
+def _is_client_folder(place: Path) -> bool:
+    return place.is_dir() and any(entry.suffix.lower() in IMAGE_SUFFIXES for entry in filter(is_data, place.iterdir()))

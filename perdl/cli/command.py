@@ -1,0 +1,201 @@
+"""What all commands have in common: one line and an exit code where they fail, and where their results go."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import gc
+import logging
+import os
+import re
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, ParamSpec
+
+import click
+import typer
+from rich.console import Console
+from typer.core import TyperCommand, TyperGroup
+
+from common.errors import INTERRUPTED, PerdlError, SettingsError
+from common.logs import LOG, start_log
+from common.settings import Settings, load_settings, parse_override
+from common.settings_errors import all_names
+
+P = ParamSpec("P")
+
+out = Console()
+err = Console(stderr=True)
+_folder: Path | None = None
+"""Where results of this command go, once known."""
+
+
+class Command(TyperCommand):
+    """A command that knows a setting where an option or an argument is wanted."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse, and add to an error what was likely meant."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            name = error.option_name.lstrip("-").replace("-", "_")
+            likely = [one for one in all_names(Settings) if one == name or one.rpartition(".")[2] == name]
+            if likely:
+                text = f"No such option: {error.option_name}; it is a setting: -c {likely[0]}=VALUE"
+                raise click.NoSuchOption(error.option_name, text, ctx=ctx) from None
+            raise
+        except click.UsageError as error:
+            if "unexpected extra argument" in error.message:
+                raise click.UsageError(
+                    f"{error.message}; a setting is -c key=value, without spaces around =", ctx
+                ) from None
+            raise
+
+
+class Commands(TyperGroup):
+    """The commands of ``perdl``."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """Find a command. Typer and some versions of click both suggest one: say it once."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            text = re.sub(r"( Did you mean [^?]*\?)\1+", r"\1", error.format_message())
+            raise click.UsageError(text, ctx) from None
+
+
+def complete_preset(incomplete: str) -> list[str]:
+    """Return the presets that begin so, for the shell."""
+    return [name for name in sorted(presets()) if name.startswith(incomplete)]
+
+
+def command(function: Callable[P, None]) -> Callable[P, None]:
+    """End with one line and an exit code, never a traceback, where a user can cure the failure."""
+
+    @functools.wraps(function)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
+        before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+        sys.unraisablehook, hook = _interrupt_again, sys.unraisablehook
+        try:
+            if kwargs.get("log"):
+                _log_to(Path(str(kwargs["log"])).resolve())
+            level = logging.ERROR if kwargs.get("quiet") else logging.WARNING
+            _log_from(logging.INFO if kwargs.get("verbose") else level)
+            function(*args, **kwargs)
+        except PerdlError as error:
+            err.print(f"perdl: {error}", markup=False, highlight=False, soft_wrap=True)
+            raise typer.Exit(error.exit_code) from None
+        except OSError as error:
+            err.print(f"perdl: {error.filename or 'system'}: {error.strerror or error}", markup=False, soft_wrap=True)
+            raise typer.Exit(1) from None
+        except KeyboardInterrupt as error:
+            saved = _folder is not None and any((_folder / one).exists() for one in ("summary.json", "results.json"))
+            err.print(f"perdl: interrupted{f'; what was done is in {_folder}' if saved else ''}", highlight=False)
+            traceback.clear_frames(error.__traceback__)  # what they hold is given back: a pool's semaphores
+            gc.collect()
+            err.file.flush()
+            out.file.flush()
+            os._exit(INTERRUPTED)  # clients' threads may be deep in a long computation, and would be waited for
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            sys.unraisablehook = hook
+
+    return wrapped
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _interrupt_again(lost: sys.UnraisableHookArgs) -> None:
+    """Repeat an interrupt that Python dropped: it is lost in a finalizer and in an import lock's callback."""
+    if not isinstance(lost.exc_value, KeyboardInterrupt):
+        sys.__unraisablehook__(lost)
+        return
+    # Later, when the main thread has left the callback; a true signal, for it may sleep by then.
+    again = threading.Timer(0.05, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+    again.daemon = True
+    again.start()
+
+
+def results_go_to(folder: Path) -> None:
+    """Note where the results of this command go, for whoever interrupts it."""
+    global _folder
+    _folder = folder
+
+
+@contextmanager
+def prepared(
+    config: str, override: list[str], output: Path | None, seed: int | None, overwrite: bool
+) -> Iterator[Settings]:
+    """Return the settings of a run, whose folder is free for it and held as long as the context lasts.
+
+    Parameters
+    ----------
+    config : str
+        TOML file or preset.
+    override : list of str
+        ``key=value``.
+    output : Path, optional
+    seed : int, optional
+    overwrite : bool
+        Whether a former run in the folder may go.
+
+    Raises
+    ------
+    SettingsError
+        If a setting is wrong, or the folder holds a run.
+    """
+    from perdl.engines.claim import claimed
+
+    for one in override:  # before the configuration: of `-c rounds 5` the 5 is taken for its name
+        parse_override(one)
+    path = find_config(config)
+    changes = [*override, *([f"seed={seed}"] if seed is not None else [])]
+    with claimed(load_settings(path, changes), path.stem, output, overwrite) as settings:
+        results_go_to(Path(settings.output))
+        yield settings
+
+
+def find_config(name: str) -> Path:
+    """Return the TOML file of this path, or else perdl's own preset of this name.
+
+    Raises
+    ------
+    SettingsError
+        If there is neither; it lists the presets.
+    """
+    if Path(name).is_file():
+        return Path(name)
+    there = presets()
+    stem = name.removeprefix("configs/").removesuffix(".toml") if name.startswith("configs/") else name
+    if stem in there:
+        return there[stem]
+    near = difflib.get_close_matches(stem, there, n=1)
+    hint = f"did you mean {near[0]}? " if near and not name.endswith(".toml") else ""
+    raise SettingsError(f"there is no configuration {name}; {hint}presets are {', '.join(sorted(there))}")
+
+
+def presets() -> dict[str, Path]:
+    """Return perdl's own TOML files by name."""
+    here = Path(__file__).parents[1]
+    return {path.stem: path for root in (here.parent / "configs", here / "configs") for path in root.glob("*.toml")}
+
+
+def _log_to(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.open("a").close()  # else nobody would hear that it cannot be written
+    os.environ[LOG] = str(path)
+
+
+def _log_from(level: int) -> None:
+    for name in ("flwr", "httpx"):
+        logging.getLogger(name).setLevel(logging.INFO if level == logging.INFO else logging.ERROR)
+    start_log(level)

@@ -1,0 +1,82 @@
+"""What commands print when they end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from perdl.cli.tables import Column, print_table
+
+
+def print_line(console: Console, text: str) -> None:
+    """Print a line as it is, however wide."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def print_summary(console: Console, summary: Mapping[str, Any], folder: Path | None) -> None:
+    """Print what a run found, and in which folder it is."""
+    from perdl.monitoring.progress import human_bytes
+
+    final = summary["final"]
+    clients, atoms = len(summary["clients"]), summary.get("n_global", 0)
+    print_line(console, f"{clients} client{'s' * (clients != 1)}, {atoms} global atom{'s' * (atoms != 1)}")
+    _print_clients(console, summary["clients"], "local_distance_max" in final)
+    if "evaluation" in summary:
+        k, n = summary["settings"]["evaluation"]["n_nonzero"], summary["settings"]["evaluation"]["n_test"]
+        print_line(console, f"relative error on the last {n} test images with {k} atoms")
+        errors = [f"{value:.3f}" for value in summary["evaluation"].values()]
+        print_table(console, [Column(name, right=True) for name in summary["evaluation"]], [errors])
+    travelled = sum(sum(phase.values()) for phase in summary["bytes"].values())
+    rounds = summary["rounds"]
+    took = f"{rounds} round{'s' * (rounds != 1)}, {summary['seconds']:.1f} s in all, {human_bytes(travelled)}"
+    lines = [f"{took}: {_why(summary)}"]
+    if (final.get("consensus") or {}).get("min") is not None and rounds:
+        change = f", last change {final['change']:.1e}" if final.get("change") is not None else ""
+        lines.append(f"consensus of the least agreed atom {final['consensus']['min']:.3f}{change}")
+    if "global_distance" in final:
+        lines.append(f"distance of D^g to the truth: {final['global_distance']:.1e}")
+    lines += [f"note: {text}" for text in summary.get("warnings", [])]
+    if folder is not None:
+        lines.append(f"results: {folder}")
+    for line in lines:
+        print_line(console, line)
+
+
+def _print_clients(console: Console, clients: Mapping[str, Mapping[str, Any]], with_truth: bool) -> None:
+    """Print a row for each client."""
+    names = ("samples", "atoms", "used", "shared", "own", "error")
+    columns = [Column("client"), *(Column(name, right=True) for name in names)]
+    with_files = any("file" in facts for facts in clients.values())
+    columns += [Column("file", wrap="anywhere")] * with_files + [Column("off truth", right=True)] * with_truth
+    rows = []
+    for name, facts in clients.items():
+        cells = [name, str(facts["n_samples"]), str(facts["n_atoms"]), f"{facts['nonzeros']:.1f}"]
+        cells += [f"{round(100 * facts[key])}%" if key in facts else "-" for key in ("final_shared", "final_own")]
+        cells.append(f"{facts.get('final_error', float('nan')):.3g}")
+        cells += [Path(facts.get("file", "")).name] * with_files
+        cells += [f"{facts.get('final_local_distance', float('nan')):.1e}"] * with_truth
+        rows.append(cells)
+    print_table(console, columns, rows)
+
+
+def _why(summary: Mapping[str, Any]) -> str:
+    tolerance = summary["settings"]["tolerance"]
+    reasons = {"tolerance": f"no atom of D^g moved more than {tolerance:g}", "rounds": "all rounds done"}
+    return reasons.get(summary["stop_reason"], str(summary["stop_reason"]))
+
+
+def print_experiment(console: Console, results: Mapping[str, Any], folder: Path) -> None:
+    """Print an experiment's tables and its sentences."""
+    from perdl.experiments.run import cell, columns_of
+
+    for title, rows in results["tables"].items():
+        names = columns_of(rows)
+        numbers = [all(isinstance(row.get(name), (int, float, type(None))) for row in rows) for name in names]
+        columns = [Column(name, right=right) for name, right in zip(names, numbers, strict=True)]
+        print_table(console, columns, [[cell(row.get(name)) for name in names] for row in rows], title)
+    for sentence in results["sentences"]:
+        print_line(console, sentence)
+    print_line(console, f"{results['seconds']:.0f} s; tables, figures and results.json: {folder}")

@@ -1,0 +1,72 @@
+"""The commands that use a client's model: ``perdl reconstruct``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, cast
+
+import typer
+
+from common.errors import SettingsError
+from perdl.cli.command import command, err, out
+from perdl.cli.console import print_line
+
+
+@command
+def reconstruct(
+    model: Annotated[Path, typer.Argument(help="a client's folder, as perdl-clients/NAME or RUN/clients/NAME")],
+    data: Annotated[Path, typer.Argument(help="samples, as for perdl client --data")],
+    output: Annotated[Path, typer.Option(help="file to write, .csv or .npy")],
+    part: Annotated[str, typer.Option(help="all, shared, own, or rest: what is not explained")] = "all",
+    atoms: Annotated[int | None, typer.Option(help="at most so many atoms a sample; default: as the run coded")] = None,
+    samples_in: Annotated[str, typer.Option(help="rows or columns")] = "rows",
+    variable: Annotated[str | None, typer.Option(help="name of the array in .npz, .mat and HDF5 files")] = None,
+    drop: Annotated[str | None, typer.Option(help="columns of tables to leave out, names or numbers: id,time")] = None,
+) -> None:
+    """Write samples anew with a client's model, in the units of the file.
+
+    The relative error is the run's: of samples as it learnt from them, cut and preprocessed. The one in the units of
+    the file is printed beside it.
+    """
+    from perdl.results import reconstruct as parts
+    from perdl_client.formats.read import Orientation, load_samples
+    from perdl_client.model import load_model
+
+    if part not in parts.PARTS:
+        raise SettingsError(f"--part {part}: must be {', '.join(parts.PARTS[:-1])} or {parts.PARTS[-1]}")
+    if output.suffix not in (".csv", ".npy"):
+        raise SettingsError(f"--output {output}: must end in .csv or .npy")
+    loaded = load_model(model)
+    samples = load_samples(data, samples_in=cast(Orientation, samples_in), variable=variable, drop=drop)
+    for note in samples.notes:
+        print_line(err, f"note: {note}")
+    result = parts.reconstruct(loaded, samples, cast(parts.Part, part), atoms)
+    parts.write_rows(result.rows, output, samples.shape, samples.names or loaded.names)
+    print_line(
+        out,
+        f"relative error {result.error:.3g} as the run counts it, {result.error_in_units:.3g} in the units of the "
+        f"file; {len(result.rows)} samples, {part}: {output}",
+    )
+
+
+@command
+def samples(
+    folder: Annotated[Path, typer.Argument(help="where they go")] = Path("samples"),
+) -> None:
+    """Write a few clients' made-up samples as CSV, to try the other commands with: 1.csv, 2.csv, 3.csv.
+
+    They share two of four patterns of eight features. Files that are there already stay as they are.
+    """
+    import numpy as np
+
+    from common.synthetic import generate
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for i in (1, 2, 3):
+        path = folder / f"{i}.csv"
+        if path.exists():
+            print_line(out, f"is there already: {path}")
+            continue
+        made = generate(0, f"client-{i}", n_features=8, n_global=2, n_local=2, n_samples=300, sparsity=0.3, noise=0.02)
+        np.savetxt(path, made.data.T, delimiter=",", fmt="%.6f")
+        print_line(out, f"made {path}: 300 samples of 8 features")

@@ -1,0 +1,1 @@
+"""Deployment: certificates, keys of members, the gateway."""

@@ -1,0 +1,201 @@
+"""The default engine: ServerApp, strategy and ClientApp in this process, over a Flower grid that is a dictionary."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.common.constant import ErrorCode
+from flwr.serverapp import Grid, ServerApp
+from flwr.supercore.run import Run
+from flwr.supercore.task_identity import TaskIdentity
+
+from common.logs import logged_to
+from common.protocol import INITIALISE
+from common.settings import Settings
+from common.threads import one_blas_thread
+from perdl_client.data.load import SIMULATION, client_names
+
+SERVER_NODE = 1
+_FIRST_CLIENT = 1000
+_ONE_RUN = threading.Lock()
+
+
+class InProcessGrid(Grid):
+    """A Flower grid that answers each message by calling the ClientApp at once.
+
+    Parameters
+    ----------
+    client_app : ClientApp
+    node_configs : sequence of dict
+        One for each client.
+    record : callable, optional
+        Gets every message that is sent, questions and answers.
+    workers : int
+        Clients that compute at the same time. Numbers do not depend on it.
+    states : sequence of RecordDict, optional
+        What each client keeps of a run that is resumed.
+    on_start : callable (int, int) -> object
+        Told how many clients of how many have learnt their first dictionary.
+    """
+
+    def __init__(
+        self,
+        client_app: ClientApp,
+        node_configs: Sequence[dict[str, Any]],
+        record: Callable[[Message], object] | None = None,
+        workers: int = 1,
+        states: Sequence[RecordDict] | None = None,
+        on_start: Callable[[int, int], object] = lambda done, total: None,
+    ) -> None:
+        self._on_start, self._started, self._counting = on_start, 0, threading.Lock()
+        self._app = client_app
+        self._record = record or (lambda message: None)
+        self._answers: dict[str, Message] = {}
+        self._pool = ThreadPoolExecutor(workers) if workers > 1 else None
+        self.run_id = secrets.randbits(62)
+        kept = states or [RecordDict() for _ in node_configs]
+        self._contexts = {
+            _FIRST_CLIENT + i: Context(
+                run_id=self.run_id, node_id=_FIRST_CLIENT + i, node_config=config, state=state, run_config={}
+            )
+            for i, (config, state) in enumerate(zip(node_configs, kept, strict=True))
+        }
+        # Flower's Message reads who is sending from here.
+        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = self.run_id, SERVER_NODE, 1
+
+    @property
+    def states(self) -> list[RecordDict]:
+        """What each client keeps."""
+        return [context.state for context in self._contexts.values()]
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Return the clients' node ids."""
+        return list(self._contexts)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Answer every message; return ids under which the answers can be pulled."""
+        questions = list(messages)
+        if any(question.metadata.message_type == INITIALISE for question in questions):
+            self._on_start(0, len(self._contexts))
+        run = self._pool.map if self._pool else map
+        answers = list(run(self._answer, questions))
+        ids = []
+        for question, answer in zip(questions, answers, strict=True):
+            self._record(question)
+            self._record(answer)
+            ids.append(question.metadata.message_id)
+            self._answers[question.metadata.message_id] = answer
+        return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Return the answers to these messages, once."""
+        return [self._answers.pop(i) for i in list(message_ids) if i in self._answers]
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        """Push and pull."""
+        return self.pull_messages(self.push_messages(messages))
+
+    def _answer(self, message: Message) -> Message:
+        message.metadata.__dict__["_message_id"] = str(uuid4())
+        try:
+            answer = self._app(message, self._contexts[message.metadata.dst_node_id])
+        except Exception as error:  # what a SuperNode reports
+            reason = f"{type(error).__name__}: {error}"
+            answer = Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+        answer.metadata.__dict__["_message_id"] = str(uuid4())
+        if message.metadata.message_type == INITIALISE:
+            with self._counting:
+                self._started += 1
+                self._on_start(self._started, len(self._contexts))
+        return answer
+
+    def set_run(self, run: Run) -> None:
+        """Do nothing: there is one run."""
+
+    @property
+    def run(self) -> Run:
+        """Return the run."""
+        return Run.create_empty(self.run_id)
+
+    def create_message(
+        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
+    ) -> Message:
+        """Return a new message."""
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+
+def run_in_process(
+    server_app: ServerApp,
+    client_app: ClientApp,
+    settings: Settings,
+    *,
+    record: Callable[[Message], object] | None = None,
+    workers: int | None = None,
+    node_configs: Sequence[dict[str, Any]] | None = None,
+    states: Sequence[RecordDict] | None = None,
+    log: Path | None = None,
+    on_start: Callable[[int, int], object] = lambda done, total: None,
+) -> list[RecordDict]:
+    """Run a federation in this process.
+
+    Parameters
+    ----------
+    server_app, client_app
+    settings : Settings
+    record : callable, optional
+        Gets every message.
+    workers : int, optional
+        Clients at the same time; default one per core.
+    node_configs : sequence of dict, optional
+        Default: ``n_clients`` clients, numbered.
+    states : sequence of RecordDict, optional
+        What each client keeps of a run that is resumed.
+    log : Path, optional
+        File to which the log is added as JSON lines.
+    on_start : callable (int, int) -> object
+        Told how many clients of how many have learnt their first dictionary.
+
+    Returns
+    -------
+    list of RecordDict
+        What each client keeps in the end.
+
+    Notes
+    -----
+    Flower keeps who is sending in a global, so runs of several threads take turns.
+    """
+    n = settings.n_clients
+    configs = node_configs or [
+        {"partition-id": i, "num-partitions": n, "name": name} for i, name in enumerate(client_names(settings))
+    ]
+    with _ONE_RUN, simulation(), logged_to(log) if log else nullcontext(), one_blas_thread():
+        grid = InProcessGrid(client_app, configs, record, min(workers or os.cpu_count() or 1, n), states, on_start)
+        context = Context(
+            run_id=grid.run_id, node_id=SERVER_NODE, node_config={}, state=RecordDict(), run_config=settings.flat()
+        )
+        server_app(grid, context)
+        return grid.states
+
+
+@contextmanager
+def simulation() -> Iterator[None]:
+    """Tell clients in this process and its children that server and clients are one user."""
+    before = os.environ.get(SIMULATION)
+    os.environ[SIMULATION] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[SIMULATION]
+        else:
+            os.environ[SIMULATION] = before

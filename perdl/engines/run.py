@@ -1,0 +1,289 @@
+"""Run a federation on this machine, simulated or as a server for real clients, and gather its results."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from common.errors import FederationError, PerdlError, SettingsError, UnsavedError
+from common.files import remove_leftovers, write_json
+from common.heartbeat import signs_of_life
+from common.logs import LOG
+from common.settings import Settings, override_settings, settings_from_values
+from common.words import listed
+from perdl_client.data.load import check_data, client_files, client_names, video_frames
+from perdl_server.checkpoint import NEWEST, load_checkpoint
+from perdl_server.results import LAST_ROUND, NEW, RESUMED, SERVED, STOP, stop_run_in
+
+RESUMABLE = ("rounds", "tolerance", "quorum", "join_timeout", "round_timeout")
+Engine = Literal["in-process", "ray"]
+
+
+def simulate(
+    settings: Settings,
+    engine: Engine = "in-process",
+    on_start: Callable[[int, int], object] = lambda done, total: None,
+) -> dict[str, Any]:
+    """Simulate all clients on this machine.
+
+    Parameters
+    ----------
+    settings : Settings
+    engine : {"in-process", "ray"}
+        The same numbers from either.
+    on_start : callable (int, int) -> object
+        Told how many clients of how many have learnt their first dictionary; not by Ray.
+
+    Returns
+    -------
+    dict
+        ``summary.json``; where the data are MNIST with ``evaluation``, see :mod:`perdl.experiments.comparison`.
+    """
+    from perdl.engines.claim import held
+
+    _check_names(settings)
+    doubts = check_data(settings)
+    folder = Path(settings.output)
+    with held(folder):
+        _run(settings, engine, server_log(folder), on_start)
+        summary = read_summary(folder)
+        check_models(folder, summary)
+        if settings.data.source in ("files", "mnist"):
+            _complete(summary, settings, doubts)
+            try:
+                write_json(folder / "summary.json", summary)
+            except OSError as error:
+                text = f"cannot write all of {error.filename}: {error.strerror}; make room"
+                raise UnsavedError(text, summary) from None
+    return summary
+
+
+def check_models(folder: Path, summary: Mapping[str, Any]) -> None:
+    """Look whether every client of a simulation could write its own model.
+
+    Raises
+    ------
+    UnsavedError
+        If one could not.
+    """
+    lost = [path for name in summary["clients"] if not (path := folder / "clients" / name / "dictionary.npz").exists()]
+    if lost:
+        more = f" (nor those of {len(lost) - 1} others)" if len(lost) > 1 else ""
+        raise UnsavedError(f"cannot write {lost[0]}{more}: make room, and run it again", summary)
+
+
+def _run(settings: Settings, engine: Engine, log: Path, on_start: Callable[[int, int], object]) -> None:
+    if engine == "ray":
+        from perdl.engines.ray import run_in_ray
+
+        run_in_ray(settings, log)
+        return
+    from perdl.engines.in_process import run_in_process
+    from perdl_client.app import app as client_app
+    from perdl_server.app import app as server_app
+
+    run_in_process(server_app, client_app, settings, log=log, on_start=on_start)
+
+
+def _complete(summary: dict[str, Any], settings: Settings, doubts: list[str]) -> None:
+    """Add to a summary what a server cannot know: clients' files, what is doubtful about them, the comparison."""
+    if settings.data.source == "files":
+        for name, file in zip(client_names(settings), client_files(settings), strict=True):
+            summary["clients"].get(name, {})["file"] = str(file)
+        summary["warnings"] = [*summary.get("warnings", []), *doubts]
+    if settings.data.source == "mnist" and settings.data.prepares:
+        summary["warnings"].append("no comparison on test images, which are as they are: the samples were preprocessed")
+    elif settings.data.source == "mnist":
+        from perdl.experiments.comparison import compare_on_test_images
+
+        with np.load(Path(settings.output) / "global_dictionary.npz") as file:
+            D = file["dictionary"]
+        summary["evaluation"] = dict(compare_on_test_images(D, settings, summary["rounds"]))
+
+
+def add_warnings(folder: Path, doubts: Sequence[str]) -> dict[str, Any]:
+    """Add to ``summary.json`` what is doubtful about the samples; return it."""
+    summary = read_summary(folder)
+    summary["warnings"] = [*summary.get("warnings", []), *doubts]
+    write_json(folder / "summary.json", summary)
+    return summary
+
+
+def serve(
+    settings: Settings,
+    address: str,
+    on_ready: Callable[[], None] = lambda: None,
+    *,
+    certs: Path | None = None,
+    on_event: Callable[[str], None] = lambda text: None,
+    resume: bool = False,
+) -> dict[str, Any]:
+    """Start Flower's SuperLink on loopback, run one federation over the clients that join, and end.
+
+    Parameters
+    ----------
+    settings : Settings
+    address : str
+        ``HOST:PORT`` on loopback.
+    on_ready : callable, optional
+        Called when clients can join.
+    certs : Path, optional
+        Folder of the server's certificates and its clients' keys (`perdl.deploy.certs`); plain text without it.
+    on_event : callable (str) -> None, optional
+        Told in words who may join later, or may not any more.
+    resume : bool
+        Go on with the run whose checkpoint is in the folder, see :func:`resumed_settings`.
+
+    Returns
+    -------
+    dict
+        ``summary.json``.
+
+    Raises
+    ------
+    SettingsError
+        If the address is not loopback or the certificates are not good.
+    FederationError
+        If the SuperLink does not start or the run fails.
+    """
+    from perdl.deploy.certs import KEYS, check_certs
+    from perdl.deploy.registered_keys import Members
+    from perdl.engines.claim import held
+    from perdl.engines.superlink import check_address, control, run_status, submit, superlink, write_bundle
+
+    host, _ = check_address(address)
+    if certs is not None:
+        check_certs(certs, host)
+    folder = Path(settings.output).resolve()
+    settings = settings.model_copy(update={"output": str(folder)})
+    home, log = folder / "flower", folder / "superlink.log"
+    environment = {SERVED: RESUMED if resume else NEW, LOG: str(server_log(folder))}
+    with (
+        held(folder),
+        _cleared(folder),
+        signs_of_life(folder) as give_sign,
+        superlink(address, home, log=log, certs=certs, environment=environment),
+    ):
+        members = None
+        if certs is not None:
+            members = Members(certs / KEYS, lambda call, request: control(call, request, address, certs), on_event)
+            members.update()
+        on_ready()
+        bundle = write_bundle(home / "bundle", settings.flat())
+        run_id = submit(bundle, address, home, certs)
+        status = details = ""
+        try:
+            while not status.startswith("finished"):
+                give_sign()
+                time.sleep(0.2)
+                if members is not None:
+                    members.update()
+                status, details = run_status(run_id, address, certs)
+        except KeyboardInterrupt:
+            # The ServerApp is a process of its own, which Flower ends without a word.
+            stop_run_in(folder)
+            raise
+        except FederationError as error:
+            raise FederationError(f"{error}{_cure(folder)}") from None
+    if not (folder / "summary.json").exists():
+        raise FederationError(f"the run ended ({status} {details}) without results; the log is {log}{_cure(folder)}")
+    summary = read_summary(folder)
+    if status != "finished:completed":
+        reason = str(summary["stop_reason"]).removeprefix("failed: ")
+        if reason == "interrupted":
+            raise KeyboardInterrupt
+        raise FederationError(f"{reason} (what was done is in {folder}){_cure(folder)}")
+    return summary
+
+
+@contextmanager
+def _cleared(folder: Path) -> Iterator[None]:
+    remove_leftovers(folder)
+    for name in ("summary.json", STOP, LAST_ROUND):
+        (folder / name).unlink(missing_ok=True)
+    yield
+
+
+def server_log(folder: Path) -> Path:
+    """Return the file to which a server whose results go to ``folder`` adds its log as JSON lines."""
+    return Path(os.environ.get(LOG) or folder.resolve() / "log.jsonl")
+
+
+def _cure(folder: Path) -> str:
+    return f"; go on with `perdl server --resume {folder}`" if (folder / NEWEST).exists() else ""
+
+
+def resumed_settings(folder: Path, overrides: Sequence[str] = ()) -> Settings:
+    """Return the settings of a run that a server left unfinished.
+
+    Parameters
+    ----------
+    folder : Path
+        Of its results.
+    overrides : sequence of str
+        ``key=value``; only of those in ``RESUMABLE``, since clients were told the others.
+
+    Raises
+    ------
+    PerdlError
+        If there is no checkpoint, or the run has come to its end.
+    """
+    checkpoint = load_checkpoint(folder)
+    keys = [override.partition("=")[0].strip() for override in overrides]
+    if wrong := [key for key in keys if key not in RESUMABLE]:
+        raise SettingsError(f"{wrong[0]}: a run that is resumed can change {', '.join(RESUMABLE)} only")
+    settings = settings_from_values({**checkpoint.report["settings"], "output": str(folder)})
+    settings = override_settings(settings, overrides)
+    over = checkpoint.ended == "tolerance" or checkpoint.round >= settings.rounds
+    if over and (folder / "summary.json").exists():
+        reason = read_summary(folder)["stop_reason"]
+        if reason in ("tolerance", "rounds"):
+            raise SettingsError(f"the run in {folder} has come to its end ({reason}): there is nothing to resume")
+    return settings
+
+
+def count_clients(settings: Settings) -> Settings:
+    """Return settings with as many clients as there are files or frames, where nobody said how many."""
+    source = settings.data.source
+    if source not in ("files", "video") or "n_clients" in settings.model_fields_set or not settings.data.path:
+        return settings
+    n = len(client_files(settings) if source == "files" else video_frames(settings))
+    return settings_from_values({**settings.model_dump(exclude_unset=True), "n_clients": n})
+
+
+def _check_names(settings: Settings) -> None:
+    names = client_names(settings)
+    unknown = sorted(set(settings.clients) - set(names))
+    if unknown:
+        raise SettingsError(f"clients.{unknown[0]}: no client has this name; their names are {listed(names)}")
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """Return ``summary.json`` of a run.
+
+    Raises
+    ------
+    PerdlError
+        If there is none.
+    """
+    path = folder / "summary.json"
+    try:
+        summary = json.loads(path.read_text(encoding="utf-8"))
+    except OSError:
+        raise PerdlError(
+            f"{folder} holds no summary.json: the run did not end, or this is not a run's folder"
+        ) from None
+    except ValueError:
+        raise PerdlError(f"{path} is not JSON: another program wrote it, or cut it short") from None
+    tables = ("settings", "clients", "final", "bytes")
+    known = isinstance(summary, dict) and all(isinstance(summary.get(key), dict) for key in tables)
+    if not known or not all(isinstance(facts, dict) for facts in summary["clients"].values()):
+        raise PerdlError(f"{path} is not of a run: give the folder of a simulation or a server")
+    return dict(summary)

@@ -1,0 +1,282 @@
+"""Flower's SuperLink on this machine: start it, hand it a run, watch the run, and leave nothing behind.
+
+The SuperLink's Control API has no authentication and shares its port with the clients' API: whoever reaches the port
+can run code here. So it listens on loopback and nowhere else; a gateway that passes ``/v1/fleet/`` alone lets others
+in. Runs are submitted as a bundle without code, whose components name installed modules.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from flwr.proto.control_pb2 import ListRunsRequest, ListRunsResponse
+
+from common.addresses import is_loopback, split_address
+from common.errors import FederationError, SettingsError
+from perdl import __version__
+from perdl.deploy.certs import CA, CERTIFICATE, KEY
+from perdl_client.node.proxy import without_proxies
+from perdl_client.node.supernode import Scalar, flower_command, flower_environment, toml_value
+
+START_LIMIT = 60.0  # seconds; two are usual
+STOP_LIMIT = 5.0  # seconds, once for the SuperLink and once for what it started
+SUBMIT_LIMIT = 60.0
+CALL_LIMIT = 60.0  # a SuperLink may stand still for a while, on a machine that swaps, say; a dead one refuses at once
+
+# Flower's command, which also ends when the process that started it is gone, even by kill -9.
+_CHILD = """
+import os, signal, sys, threading, time
+from flwr.superlink.cli.flower_superlink import flower_superlink
+def watch(parent):
+    while os.getppid() == parent:
+        time.sleep(0.3)
+    os.kill(os.getpid(), signal.SIGTERM)
+threading.Thread(target=watch, args=(int(sys.argv.pop(1)),), daemon=True).start()
+sys.argv[0] = "flower-superlink"
+flower_superlink()
+"""
+
+
+@contextmanager
+def superlink(
+    address: str, home: Path, *, log: Path, certs: Path | None = None, environment: Mapping[str, str] | None = None
+) -> Iterator[None]:
+    """A SuperLink that is healthy on entry; on exit it and all that it started are gone.
+
+    Parameters
+    ----------
+    address : str
+        ``HOST:PORT`` with a loopback host.
+    home : Path
+        ``FLWR_HOME``: Flower's own files. One per run keeps runs apart.
+    log : Path
+        What the SuperLink and the ServerApp print is added here.
+    certs : Path, optional
+        Folder of the server's certificates, which are taken as good (`perdl.deploy.certs.check_certs`): the SuperLink
+        speaks TLS, and a client must have a registered key. Without it, plain text and whoever comes.
+    environment : mapping, optional
+        Variables for what it starts, the ServerApp.
+
+    Raises
+    ------
+    FederationError
+        If the host is not loopback, the port is taken, or the SuperLink does not come up; the last holds the end of
+        its log.
+    """
+    host, port = check_address(address)
+    home.mkdir(parents=True, exist_ok=True)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-P", "-c", _CHILD, str(os.getpid()), "--host", host, "--port", str(port)]
+    if certs is None:
+        command += ["--insecure"]
+    else:
+        files = {"--ssl-ca-certfile": CA, "--ssl-certfile": CERTIFICATE, "--ssl-keyfile": KEY}
+        command += [word for flag, name in files.items() for word in (flag, str((certs / name).resolve()))]
+        command += ["--enable-supernode-auth"]
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [*command, "--disable-runtime-dependency-installation"],
+            env=_environment(home) | dict(environment or {}),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C is for this process to handle
+        )
+    try:
+        _wait_until_healthy(process, address, log, certs)
+        yield
+    finally:
+        _end(process)
+
+
+def write_bundle(
+    folder: Path,
+    config: dict[str, Scalar],
+    *,
+    serverapp: str = "perdl_server.app:app",
+    clientapp: str = "perdl_client.app:app",
+) -> Path:
+    """Write a Flower app that holds no code: its components are modules installed where they run.
+
+    Parameters
+    ----------
+    folder : Path
+        New, or holding an earlier bundle only: Flower sends all that lies there.
+    config : dict
+        Becomes ``Context.run_config`` of the ServerApp; any key, texts, numbers and truth values.
+    serverapp, clientapp : str
+        ``module:attribute``.
+
+    Returns
+    -------
+    ``folder``
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if others := sorted(path.name for path in folder.iterdir() if path.name != "pyproject.toml"):
+        raise SettingsError(f"{folder} holds {others[0]}; a bundle needs a folder of its own, for Flower sends it all")
+    lines = ["[project]", 'name = "perdl"', f"version = {toml_value(__version__)}", 'license = "Apache-2.0"']
+    lines += ["[tool.flwr.app]", 'publisher = "perdl"', "[tool.flwr.app.components]"]
+    lines += [f"serverapp = {toml_value(serverapp)}", f"clientapp = {toml_value(clientapp)}"]
+    lines += ["[tool.flwr.app.config]", *(f"{toml_value(key)} = {toml_value(value)}" for key, value in config.items())]
+    (folder / "pyproject.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+def submit(bundle: Path, address: str, home: Path, certs: Path | None = None) -> int:
+    """Start a run of ``bundle`` and return its number.
+
+    Raises
+    ------
+    FederationError
+        With Flower's own words, if it does not take the run.
+    """
+    home.mkdir(parents=True, exist_ok=True)
+    trust = f"root-certificates = {toml_value(str((certs / CA).resolve()))}" if certs else "insecure = true"
+    connection = f"[superlink.perdl]\naddress = {toml_value(address)}\n{trust}\n"
+    (home / "config.toml").write_text('[superlink]\ndefault = "perdl"\n' + connection, encoding="utf-8")
+    environment = _environment(home)
+    command = [flower_command("flwr", environment), "run", str(bundle), "perdl", "--format", "json"]
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SUBMIT_LIMIT)
+    except subprocess.TimeoutExpired:
+        raise FederationError(f"`flwr run` on {address} did not end within {SUBMIT_LIMIT:g} s") from None
+    try:
+        answer = json.loads(done.stdout[done.stdout.index("{") :])
+        return int(answer["run-id"])
+    except (ValueError, KeyError, TypeError):
+        words = " ".join(f"{done.stdout} {done.stderr}".split())
+        raise FederationError(f"Flower did not take the run on {address}: {words[-600:]}") from None
+
+
+def run_status(run_id: int, address: str, certs: Path | None = None) -> tuple[str, str]:
+    """Status of a run, as ``running`` or ``finished:completed``, and Flower's details; a few milliseconds."""
+    answer = control("list-runs", ListRunsRequest(run_id=run_id).SerializeToString(), address, certs)
+    status = ListRunsResponse.FromString(answer).run_dict[run_id].status
+    return ":".join(part for part in (status.status, status.sub_status) if part), status.details
+
+
+def control(call: str, request: bytes, address: str, certs: Path | None = None) -> bytes:
+    """One call of the Control API. Flower's own client would take a proxy from the environment, even to loopback."""
+    connection = _connection(address, certs, CALL_LIMIT)
+    kind = {"Content-Type": "application/protobuf", "Accept": "application/protobuf"}
+    try:
+        connection.request("POST", f"/v1/control/{call}", request, kind)
+        answer = connection.getresponse()
+        content = answer.read()
+    except (OSError, http.client.HTTPException) as error:
+        raise FederationError(f"the SuperLink on {address} does not answer ({error}); see its log") from error
+    finally:
+        connection.close()
+    if answer.status != 200:
+        raise FederationError(f"the SuperLink on {address} refused {call}: {content[:300].decode(errors='replace')}")
+    return content
+
+
+def _connection(address: str, certs: Path | None, timeout: float) -> http.client.HTTPConnection:
+    host, port = split_address(address)
+    if certs is None:
+        return http.client.HTTPConnection(host, port, timeout=timeout)
+    context = ssl.create_default_context(cafile=certs / CA)
+    return http.client.HTTPSConnection(host, port, timeout=timeout, context=context)
+
+
+def _environment(home: Path) -> dict[str, str]:
+    return without_proxies(flower_environment()) | {"FLWR_HOME": str(home.resolve())}
+
+
+def check_address(address: str) -> tuple[str, int]:
+    """Return host and port of a loopback address whose port is free.
+
+    Raises
+    ------
+    SettingsError
+        If it is not ``HOST:PORT`` or not loopback.
+    FederationError
+        If the port is taken.
+    """
+    host, port = split_address(address)
+    host = "127.0.0.1" if host == "localhost" else host
+    if not is_loopback(host):
+        raise SettingsError(
+            f"{address} is not a loopback address, and whoever reaches a SuperLink's port can run code on this "
+            f"machine; use 127.0.0.1:{port} and let clients in by `perdl gateway`"
+        )
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise FederationError(
+                f"port {port} of {host} cannot be had ({error.strerror}); end what listens there or choose another port"
+            ) from error
+    return host, port
+
+
+def _wait_until_healthy(process: subprocess.Popen[bytes], address: str, log: Path, certs: Path | None) -> None:
+    until = time.monotonic() + START_LIMIT
+    while process.poll() is None and time.monotonic() < until:
+        connection = _connection(address, certs, 1.0)
+        with suppress(OSError, http.client.HTTPException):
+            connection.request("GET", "/health")
+            if connection.getresponse().status == 200:
+                return
+        connection.close()
+        time.sleep(0.1)
+    state = f"took more than {START_LIMIT:g} s" if process.poll() is None else f"ended with code {process.returncode}"
+    tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
+    raise FederationError(f"the SuperLink on {address} {state} before it was ready; the end of {log}:\n{tail}")
+
+
+class _Process(NamedTuple):
+    pid: int
+    started: str  # tells a process from a later one of the same number
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the SuperLink, and what it started: its SuperExec has a session of its own, out of a group's reach."""
+    family = _descendants({process.pid})
+    process.terminate()
+    try:
+        process.wait(STOP_LIMIT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    until = time.monotonic() + STOP_LIMIT
+    while left := family & _processes().keys():
+        family |= _descendants({child.pid for child in left})
+        if time.monotonic() > until:
+            for child in left:
+                with suppress(ProcessLookupError):
+                    os.kill(child.pid, signal.SIGKILL)
+        time.sleep(0.05)
+
+
+def _descendants(ancestors: set[int]) -> set[_Process]:
+    found: set[_Process] = set()
+    while new := {child for child, parent in _processes().items() if parent in ancestors} - found:
+        found |= new
+        ancestors = ancestors | {child.pid for child in new}
+    return found
+
+
+def _processes() -> dict[_Process, int]:
+    """Every living process and its parent; empty where there is no /proc, and Flower's children end by themselves."""
+    table = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = entry.read_text(errors="replace").rpartition(")")[2].split()
+            if fields[0] not in "ZX":  # dead, and nobody has asked after it
+                table[_Process(int(entry.parent.name), fields[19])] = int(fields[1])
+    return table

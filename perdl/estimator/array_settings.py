@@ -1,0 +1,146 @@
+"""From the estimator's parameters to the settings of a run: presets, ``random_state``, and words back in Python."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+import numpy as np
+
+from common.errors import PerdlError, SettingsError
+from common.files import plain
+from common.settings import Settings, changed, load_settings, settings_from_values
+from perdl.estimator.arrays import InputError
+
+if TYPE_CHECKING:
+    from perdl.estimator.fitted import Fitted
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+DATA_PARAMETERS = ("center", "drop_constant", "divide_by", "scale", "whiten")
+"""Parameters of the estimator that are settings of the table ``data``."""
+
+NO_SETTINGS = ("preset", "random_state", "verbose")
+"""Parameters of the estimator that are no settings of a run."""
+
+_MAY_CHANGE = ("rounds", "tolerance", "output", "n_clients")
+"""Of a run that goes on, as in `perdl server --resume`."""
+
+
+def preset_values(preset: object, known: Sequence[str]) -> dict[str, Any]:
+    """Return what a preset sets of the parameters that are known; nothing without a preset.
+
+    Parameters
+    ----------
+    preset : str or Path, optional
+        One of perdl's own, or a TOML file.
+    known : sequence of str
+        The estimator's parameters.
+
+    Raises
+    ------
+    SettingsError
+        If there is no such preset, or it is for videos, which are no arrays.
+    """
+    if preset is None:
+        return {}
+    from perdl.cli.command import find_config, presets
+
+    settings = load_settings(find_config(str(preset)))
+    if settings.data.source == "video":
+        fit = [name for name, path in sorted(presets().items()) if load_settings(path).data.source != "video"]
+        raise SettingsError(f"preset = {str(preset)!r}: is for videos; for arrays there are {', '.join(fit)}")
+    values = settings.model_dump(exclude_unset=True)
+    values |= {key: value for key, value in values.pop("data", {}).items() if key in DATA_PARAMETERS}
+    return {key: value for key, value in values.items() if key in known and key != "output"}
+
+
+def with_preset(init: Callable[Concatenate[T, P], None]) -> Callable[Concatenate[T, P], None]:
+    """Fill the parameters that a constructor was not given from its ``preset``."""
+    signature = inspect.signature(init)
+
+    @functools.wraps(init)
+    def filled(self: T, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        given = signature.bind(self, *args, **kwargs).arguments
+        missing = [name for name in signature.parameters if name not in given]
+        values = preset_values(given.get("preset"), missing) if missing else {}
+        init(**{**values, **given})  # type: ignore[call-arg]
+
+    return filled
+
+
+def settings_of(params: Mapping[str, Any], names: Sequence[str], former: Fitted | None) -> Settings:
+    """Return the settings of a run over arrays.
+
+    Parameters
+    ----------
+    params : mapping
+        Of the estimator: settings by name, NumPy's numbers as well as Python's.
+    names : sequence of str
+        The clients.
+    former : Fitted, optional
+        The run that goes on, to whose rounds ``rounds`` are added.
+
+    Raises
+    ------
+    SettingsError, InputError
+        If a setting is wrong, or another than the run began with, or a client is not there.
+    """
+    given = {key: value for key, value in params.items() if value is not None and key not in NO_SETTINGS}
+    given["seed"] = _seed(params)
+    data = {"source": "memory", **{key: given.pop(key) for key in DATA_PARAMETERS if key in given}}
+    if "output" in given:
+        given["output"] = str(given["output"])
+    settings = settings_from_values(plain({**given, "n_clients": len(names), "data": data}))
+    if unknown := sorted(set(settings.clients) - set(names)):
+        raise SettingsError(f"clients: there is no data set {unknown[0]}; there are {', '.join(names)}")
+    if former is None:
+        return settings
+    if missing := [name for name in former.local_dictionaries if name not in names]:
+        raise InputError(f"partial_fit needs the data of all clients of the model; {missing[0]} is missing")
+    before, now = settings_from_values(former.summary["settings"]).flat(), settings.flat()
+    for key in before | now:
+        if key not in _MAY_CHANGE and now.get(key) != before.get(key):
+            raise SettingsError(
+                f"{key} = {now.get(key)!r}, but was {before.get(key)!r} when the run began: partial_fit may change "
+                "rounds, tolerance and output only; call fit for a new run"
+            )
+    return changed(settings, rounds=settings.rounds + former.summary["rounds"])
+
+
+def _seed(params: Mapping[str, Any]) -> Any:
+    """The seed, by either of its names."""
+    seed, state = params.get("seed", 0), params.get("random_state")
+    if state is None:
+        return seed
+    if not isinstance(state, (int, np.integer)) or isinstance(state, bool):
+        raise SettingsError(
+            f"random_state = {state!r}: must be a whole number or None; draw one, as rng.integers(2**31)"
+        )
+    if seed not in (0, state):
+        raise SettingsError(f"seed = {seed!r} and random_state = {state!r}: are two names of one; give one of them")
+    return state
+
+
+def in_python(text: str) -> str:
+    """Say in Python's words what was said in those of a file of settings: ``data.center = true`` is ``center=True``."""
+    names = "|".join(DATA_PARAMETERS)
+    text = re.sub(rf"\bdata\.({names}) = (true|false)\b", lambda m: f"{m[1]}={m[2].title()}", text)
+    return re.sub(rf"\bdata\.({names})\b", r"\1", text)
+
+
+@contextmanager
+def speaking_python() -> Iterator[None]:
+    """Say what is raised inside in Python's words."""
+    try:
+        yield
+    except PerdlError as error:
+        said = in_python(str(error))
+        if said == str(error):
+            raise
+        raise type(error)(said) from None

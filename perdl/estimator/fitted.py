@@ -1,0 +1,277 @@
+"""Federations over arrays in this process: the run, what is known after it, and a file that holds that."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.errors import PerdlError
+from common.files import write_npz
+from common.settings import Settings, settings_from_values
+from perdl.perma import adapt
+from perdl_client.data.preprocessing import Preprocessing, fit_preprocessing
+from perdl_client.data.windows_patches import Cut
+from perdl_client.learning.client import ClientLearner
+from perdl_client.learning.initialization import rms
+from perdl_client.model import ClientModel, carried
+
+if TYPE_CHECKING:
+    from flwr.app import RecordDict
+
+    from perdl.monitoring.callbacks import Callback
+    from perdl_server.checkpoint import Checkpoint
+
+Floats = NDArray[np.floating]
+State = dict[str, Any]
+
+VERSION = 2
+"""Of the file."""
+
+_NOT_OF_THE_REPORT = ("clients", "final", "stop_reason", "bytes", "seconds")
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What is known after a federation.
+
+    Attributes
+    ----------
+    summary : dict
+        The run's ``summary.json``.
+    history : list of dict
+        One row a round.
+    global_dictionary : (d, r_g) array
+    consensus : (r_g,) array
+    local_dictionaries : dict of str to (d, r_l) array
+        By client, in the order in which they were given.
+    preprocessings : dict of str to Preprocessing
+        What is done to each client's samples first.
+    scales : dict of str to float
+        Root mean square of each client's data, for thresholds in its units.
+    usage : dict of str to (r,) array
+        Share of the energy of a client's data that each atom carries, global atoms first.
+    states : dict of str to dict
+        Scalars and arrays with which a client that took part can go on.
+    """
+
+    summary: dict[str, Any]
+    history: list[dict[str, Any]]
+    global_dictionary: Floats
+    consensus: Floats
+    local_dictionaries: dict[str, Floats]
+    preprocessings: dict[str, Preprocessing]
+    scales: dict[str, float]
+    usage: dict[str, Floats]
+    states: dict[str, State]
+
+    @property
+    def settings(self) -> Settings:
+        """The run's settings."""
+        return settings_from_values(self.summary["settings"])
+
+    def model(self, name: str) -> ClientModel:
+        """Return one client's model."""
+        coder = self.settings.for_client(name).make_coder(self.scales[name])
+        whole = Cut("", 0, 0, (len(self.global_dictionary),))
+        return ClientModel(
+            self.global_dictionary, self.local_dictionaries[name], self.preprocessings[name], coder, whole
+        )
+
+    def joined_by(self, name: str, rows: Floats) -> Fitted:
+        """Return the same with one more client, aligned to D^g as it is."""
+        s = self.settings
+        preprocessing, scale, Y = _prepared(name, rows, s)
+        client = ClientLearner(Y, s.for_client(name), s.seed, name)
+        D_l = adapt(client, self.global_dictionary, rounds=s.rounds, tolerance=s.tolerance)
+        joined = replace(
+            self,
+            local_dictionaries={**self.local_dictionaries, name: D_l},
+            preprocessings={**self.preprocessings, name: preprocessing},
+            scales={**self.scales, name: scale},
+        )
+        one = joined.model(name)
+        return replace(joined, usage={**self.usage, name: carried(one.coder(Y, one.dictionary), Y)})
+
+
+def federate(
+    samples: Mapping[str, Floats],
+    settings: Settings,
+    former: Fitted | None = None,
+    callbacks: Sequence[Callback] = (),
+    note: Callable[[str], object] = lambda text: None,
+    doubts: Sequence[str] = (),
+) -> Fitted:
+    """Run a federation over arrays, with the server, strategy and clients of every other mode.
+
+    Parameters
+    ----------
+    samples : mapping of str to (n, d) array
+        By client.
+    settings : Settings
+        With ``data.source = "memory"``. Without ``output`` the run's folder is a temporary one.
+    former : Fitted, optional
+        From whose last round it goes on. Clients that were not in it join as those do who come after matching.
+    callbacks : sequence of Callback
+    note : callable (str) -> object
+        Told of a callback that fails.
+    doubts : sequence of str
+        What is doubtful about the samples; goes into the summary with what is doubtful about the run.
+
+    Returns
+    -------
+    Fitted
+    """
+    if "output" not in settings.model_fields_set:
+        with tempfile.TemporaryDirectory(prefix="perdl-", ignore_cleanup_errors=True) as folder:
+            return federate(samples, settings.model_copy(update={"output": folder}), former, callbacks, note, doubts)
+    from perdl.engines.claim import held
+    from perdl.monitoring.callbacks import watch
+
+    after = former.summary["rounds"] if former else 0
+    with held(Path(settings.output)), watch(settings, callbacks, note, after=after) as on_start:
+        return _federate(samples, settings, former, doubts, on_start)
+
+
+def _federate(
+    samples: Mapping[str, Floats],
+    settings: Settings,
+    former: Fitted | None,
+    doubts: Sequence[str],
+    on_start: Callable[[int, int], object],
+) -> Fitted:
+    # Flower is slow to import.
+    from flwr.app import RecordDict
+
+    from common.protocol import unpack
+    from perdl.engines.in_process import run_in_process
+    from perdl.engines.run import add_warnings, check_models
+    from perdl.results.api import read_run
+    from perdl_client.app import app as client_app
+    from perdl_client.data.load import SAMPLES
+    from perdl_server.app import app, resuming
+
+    configs = [
+        {"partition-id": i, "num-partitions": len(samples), "name": name, SAMPLES: rows.T}
+        for i, (name, rows) in enumerate(samples.items())
+    ]
+    before, before_it = (former.states, former.history) if former else ({}, [])
+    told = {"settings": settings.model_dump_json(exclude_none=True)}  # else clients would write to the former folder
+    kept = [_packed(before[name] | told) if name in before else RecordDict() for name in samples]
+    server_app = resuming(_checkpoint(former)) if former else app
+    states = run_in_process(server_app, client_app, settings, node_configs=configs, states=kept, on_start=on_start)
+    if doubts:
+        add_warnings(Path(settings.output), doubts)
+    run = read_run(settings.output)
+    check_models(run.folder, run.summary)
+    after = [unpack(state) for state in states]
+    prepared = {name: _prepared(name, rows, settings)[:2] for name, rows in samples.items()}
+    return Fitted(
+        summary=run.summary,
+        history=[*before_it, *(row for row in run.history if row["round"] > len(before_it))],
+        global_dictionary=run.global_dictionary,
+        consensus=run.consensus,
+        local_dictionaries={name: run.local_dictionaries[name] for name in samples},
+        preprocessings={name: preprocessing for name, (preprocessing, _) in prepared.items()},
+        scales={name: scale for name, (_, scale) in prepared.items()},
+        usage={name: run.usage[name] for name in samples},
+        states={name: {**p.scalars, **p.arrays} for name, p in zip(samples, after, strict=True)},
+    )
+
+
+def _prepared(name: str, rows: Floats, settings: Settings) -> tuple[Preprocessing, float, Floats]:
+    """Preprocessing, root mean square and (d, n) data as a client of the run takes them."""
+    Y = rows.T.astype(settings.dtype, copy=False)
+    preprocessing = fit_preprocessing(Y, settings.data, name)
+    Y = preprocessing.apply(Y)
+    return preprocessing, rms(Y), Y
+
+
+def _packed(state: State) -> RecordDict:
+    from common.protocol import pack
+
+    arrays, scalars = _parted(state)
+    return pack(arrays, **scalars)
+
+
+def _parted(state: State) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    arrays = {key: value for key, value in state.items() if isinstance(value, np.ndarray)}
+    return arrays, {key: value for key, value in state.items() if key not in arrays}
+
+
+def _checkpoint(former: Fitted) -> Checkpoint:
+    """What a server would have written after the last round."""
+    from perdl_server.checkpoint import Checkpoint
+
+    s = former.summary
+    return Checkpoint(
+        run=next(iter(former.states.values()))["run"],
+        round=s["rounds"],
+        dictionary=former.global_dictionary,
+        consensus=former.consensus,
+        members=s["clients"],
+        matches={},
+        report={key: value for key, value in s.items() if key not in _NOT_OF_THE_REPORT},
+        bytes=s["bytes"],
+        seconds=s["seconds"],
+    )
+
+
+def save_fitted(path: Path, head: Mapping[str, Any], fitted: Fitted) -> None:
+    """Write what is known after a federation, and a head of plain values, as one ``.npz`` without pickled objects."""
+    arrays = {"global": fitted.global_dictionary, "consensus": fitted.consensus}
+    clients = []
+    for i, name in enumerate(fitted.local_dictionaries):
+        own = {"local": fitted.local_dictionaries[name], "usage": fitted.usage[name]}
+        own |= fitted.preprocessings[name].arrays()
+        arrays |= {f"{i} {key}": value for key, value in own.items()}
+        kept, state = _parted(fitted.states.get(name, {}))
+        arrays |= {f"{i} state {key}": value for key, value in kept.items()}
+        clients.append({"name": name, "scale": fitted.scales[name], "state": state})
+    text = {"version": VERSION, "summary": fitted.summary, "history": fitted.history, "clients": clients, **head}
+    write_npz(path, head=np.array(json.dumps(text)), **arrays)
+
+
+def load_fitted(path: Path) -> tuple[dict[str, Any], Fitted]:
+    """Read what :func:`save_fitted` wrote.
+
+    Raises
+    ------
+    PerdlError
+        If the file is not there, is not such a file, or another version of perdl wrote it.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {key: file[key] for key in file}
+        head = json.loads(str(arrays.pop("head")))
+        version, _ = head["version"], head["history"]  # a client's own file has a head too
+    except OSError as error:
+        raise PerdlError(f"{path}: {error.strerror or 'cannot be read'}; correct the path") from None
+    except Exception:  # NumPy and zipfile raise many kinds
+        raise PerdlError(f"{path} is not a model that PerDL.save wrote") from None
+    if version != VERSION:
+        raise PerdlError(f"{path} is of format {version}, this perdl reads {VERSION}: take the perdl that wrote it")
+    clients = {client["name"]: (f"{i} ", client) for i, client in enumerate(head.pop("clients"))}
+    states: dict[str, State] = {}
+    for name, (mark, client) in clients.items():
+        prefix = f"{mark}state "
+        own = {key.removeprefix(prefix): value for key, value in arrays.items() if key.startswith(prefix)}
+        states |= {name: {**client["state"], **own}} if own else {}
+    fitted = Fitted(
+        summary=head.pop("summary"),
+        history=head.pop("history"),
+        global_dictionary=arrays["global"],
+        consensus=arrays["consensus"],
+        local_dictionaries={name: arrays[f"{mark}local"] for name, (mark, _) in clients.items()},
+        preprocessings={name: Preprocessing.of(arrays, mark) for name, (mark, _) in clients.items()},
+        scales={name: client["scale"] for name, (_, client) in clients.items()},
+        usage={name: arrays[f"{mark}usage"] for name, (mark, _) in clients.items()},
+        states=states,
+    )
+    return head, fitted

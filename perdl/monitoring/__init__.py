@@ -1,0 +1,1 @@
+"""Watch a run while it goes on: callbacks, progress, dashboard, trackers."""

@@ -1,0 +1,167 @@
+"""A run as it goes on, for people: a bar in the terminal, lines in a pipe, and how long it may still take."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from perdl.monitoring.callbacks import Callback
+
+if TYPE_CHECKING:
+    from common.settings import Settings
+
+_LINE = 10.0
+"""Seconds between lines in a pipe."""
+
+_FIRST = "first dictionaries"
+
+_WIDE = 120
+"""Columns of a terminal that has room for all."""
+
+_WINDOW, _FEWEST = 6, 3
+"""Rounds from which the rest is estimated, and without which nothing is said."""
+
+
+class ProgressBar(Callback):
+    """Show the start and the rounds: a bar in a terminal, in a pipe a line now and then.
+
+    Parameters
+    ----------
+    console : Console
+    every : float
+        Seconds between lines in a pipe.
+    """
+
+    def __init__(self, console: Console, every: float = _LINE) -> None:
+        self._console, self._every = console, every
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[text]}"),
+            TimeElapsedColumn(),
+        )
+        self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._task = TaskID(0)
+        self._shown, self._started = -math.inf, True
+        self._rows: deque[Mapping[str, Any]] = deque(maxlen=_WINDOW)
+
+    def on_start(self, settings: Settings) -> None:
+        """Show an empty bar."""
+        self._rounds, self._tolerance = settings.rounds, settings.tolerance
+        self._task = self._bar.add_task("round", total=settings.rounds, text="starting")
+        self._bar.start()
+
+    def on_first_dictionaries(self, done: int, total: int) -> None:
+        """Show how many clients have their first dictionary."""
+        if self._console.is_terminal:
+            text = "clients" if done < total else "clients, matching"
+            self._bar.update(self._task, description=_FIRST, completed=done, total=total, text=text)
+        elif done < total and self._due():
+            self._line(f"{_FIRST}: {done} of {total} clients")
+
+    def on_round(self, row: Mapping[str, Any]) -> None:
+        """Show a round."""
+        self._rows.append(row)
+        seconds = seconds_left(self._rows, self._rounds, self._tolerance)
+        left = f", about {human_time(seconds)} left" if seconds is not None else ""
+        if self._console.is_terminal:
+            text = describe_round(row) if self._console.width >= _WIDE else f"change {row['change']:.1e}"
+            done = {"completed": row["round"], "total": self._rounds, "text": f"{text}{left}"}
+            self._bar.update(self._task, description="round", **done)
+        elif self._started or self._due():
+            self._started = False
+            self._line(f"round {row['round']} of {self._rounds}{left}: {describe_round(row)}")
+
+    def on_end(self, summary: Mapping[str, Any]) -> None:
+        """Take the bar away."""
+        self._bar.stop()
+
+    def _due(self) -> bool:
+        """Whether it is time for another line."""
+        return time.monotonic() - self._shown >= self._every
+
+    def _line(self, text: str) -> None:
+        self._shown = time.monotonic()
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+class Narrator(ProgressBar):
+    """A :class:`ProgressBar` that says in the end how many rounds there were, and why they ended."""
+
+    def on_end(self, summary: Mapping[str, Any]) -> None:
+        """Take the bar away and say how it ended."""
+        super().on_end(summary)
+        if summary:
+            self._line(f"{summary['rounds']} rounds in {summary['seconds']:.1f} s: {summary['stop_reason']}")
+
+
+def narrator(*, every_round: bool) -> Callback:
+    """Return what shows a run on the standard output of now, for Python."""
+    return Narrator(Console(), 0.0 if every_round else _LINE)
+
+
+def seconds_left(rows: Sequence[Mapping[str, Any]], rounds: int, tolerance: float) -> float | None:
+    """Estimate the time to the end of a run: all rounds, or ``change`` at the tolerance, whichever comes first.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+        The newest rows of ``rounds.jsonl``.
+    rounds : int
+    tolerance : float
+
+    Returns
+    -------
+    float or None
+        Seconds; None where fewer than three rounds are known.
+
+    Notes
+    -----
+    ``change`` shrinks geometrically once the atoms are found, so a line through its logarithms tells when it is small
+    enough. While it does not shrink, only the rounds count.
+    """
+    if len(rows) < _FEWEST:
+        return None
+    change = np.array([row["change"] for row in rows])
+    left = rounds - rows[-1]["round"]
+    if tolerance > 0 and (change > 0).all():
+        slope = float(np.polyfit(np.arange(len(rows)), np.log(change), 1)[0])
+        if slope < 0:
+            more = (math.log(tolerance) - math.log(change[-1])) / slope
+            left = min(left, max(0, math.ceil(more - 1e-6)))
+    return float(left * (rows[-1]["seconds"] - rows[0]["seconds"]) / (rows[-1]["round"] - rows[0]["round"]))
+
+
+def describe_round(row: Mapping[str, Any]) -> str:
+    """Say one row of ``rounds.jsonl`` in a line."""
+    error = row["error_before_update"]
+    spread = " / ".join(f"{error[key]:.2g}" for key in ("min", "median", "max")) if error else "-"
+    return f"change {row['change']:.1e}  error {spread}  clients {row['clients']}  {human_bytes(row['bytes'])}"
+
+
+def human_bytes(count: float) -> str:
+    """Return a size as people read it."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if float(f"{count:.3g}") < 1000:  # 999.9 is said as 1 k
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
+
+
+def human_time(seconds: float) -> str:
+    """Return a time as people say it, no more exact than an estimate is: 1 s, 40 s, 5 min, 3 h."""
+    count, unit = (seconds, "s") if seconds < 100 else (seconds / 60, "min")
+    if unit == "min" and count >= 100:
+        count, unit = count / 60, "h"
+    if unit == "h" and count >= 100:
+        count, unit = count / 24, "days"
+    step = 1 if count < 10 else 5 if count < 50 else 10
+    return f"{max(1, round(count / step) * step):g} {unit}"

@@ -1,0 +1,1 @@
+"""The report of a run or a model: figures, their captions, one page of HTML."""

@@ -1,0 +1,1 @@
+"""Data: load a client's samples, prepare them, tell what is doubtful in them."""

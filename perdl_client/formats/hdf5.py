@@ -1,0 +1,76 @@
+"""Read HDF5 files, and MATLAB's files of v7.3, which are HDF5."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perdl_client.formats.file_checks import (
+    NUMERIC_TYPE,
+    choose_array,
+    file_error,
+    reading,
+    require_package,
+    require_samples,
+)
+
+_OWN = ("#refs#", "#subsystem#")
+"""Where MATLAB keeps what cells and objects hold."""
+
+
+def read_hdf5(path: Path, variable: str | None, max_dims: int = 4) -> NDArray[Any]:
+    """Return the only dataset that can be samples, or the one named ``variable``, such as ``group/x``.
+
+    MATLAB stores an array with its axes in reverse order; they come back as MATLAB has them.
+    """
+    require_package(path, "h5py")
+    import h5py
+
+    with reading(path, "an HDF5 file"):
+        if not h5py.is_hdf5(path):
+            raise file_error(path, "is not an HDF5 file, or is damaged or cut short; copy or export it again")
+        with h5py.File(path, "r") as file:
+            items: dict[str, Any] = {}
+
+            def note(name: str, item: Any) -> None:
+                if name.split("/")[0] in _OWN:
+                    return
+                if "MATLAB_sparse" in item.attrs or (isinstance(item, h5py.Dataset) and item.shape is not None):
+                    items[name] = item
+
+            file.visititems(note)
+            sparse = tuple(f"{name}/" for name, item in items.items() if "MATLAB_sparse" in item.attrs)
+            listing = {name: _shape_and_type(item) for name, item in items.items() if not name.startswith(sparse)}
+            name = choose_array(path, listing, variable.strip("/") if variable else None, max_dims)
+            shape, kind = listing[name]
+            if _matlab_class(items[name]) and not NUMERIC_TYPE.fullmatch(kind):
+                cure = f"save full({name})" if kind == "sparse" else "save the samples as a matrix of numbers"
+                if kind == "complex":
+                    cure = f"save real({name}), or real and imaginary part as features"
+                raise file_error(path, f"array {name!r} is of type {kind}; {cure}")
+            require_samples(path, shape, items[name].dtype, name, max_dims)
+            table: NDArray[Any] = items[name][()]
+            return table.T if _matlab_class(items[name]) else table
+
+
+def _matlab_class(item: Any) -> str:
+    """Return ``double``, ``char`` and so on if MATLAB wrote this, else nothing."""
+    kind = item.attrs.get("MATLAB_class", b"")
+    return kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
+
+
+def _shape_and_type(item: Any) -> tuple[tuple[int, ...], str]:
+    """Return shape and type of an array, as MATLAB has them if it wrote it."""
+    kind = _matlab_class(item)
+    if not kind:
+        return item.shape, item.dtype.name
+    if "MATLAB_sparse" in item.attrs:
+        return (int(item.attrs["MATLAB_sparse"]), max(0, len(item["jc"]) - 1)), "sparse"
+    if item.dtype.names:
+        kind = "complex"
+    if item.attrs.get("MATLAB_empty"):
+        return tuple(int(size) for size in np.ravel(item[()])), kind
+    return item.shape[::-1], kind

@@ -1,0 +1,296 @@
+r"""Starts: a client's first dictionary, from its own samples alone.
+
+``warm-up`` runs the learner from a random dictionary with a threshold that shrinks to its final value (Liang et al.
+2022, algorithm 4), from several random dictionaries, and keeps the one of least objective
+
+.. math:: \lVert Y - DX\rVert_F^2 + \text{penalty} \cdot \lVert X\rVert_0 .
+
+``svd`` and ``identity`` warm up the left singular vectors or the first unit vectors; ``random`` takes a random
+dictionary as it is.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.coders import Coder
+from common.errors import SettingsError
+from common.rng import stream
+from common.settings import LearningSettings
+from perdl_client.learning.learners import LEARNERS, Learner
+
+Floats = NDArray[np.floating]
+
+_STACK = 200_000
+"""Codes that a stack of starts may hold: as many as a cache does."""
+
+
+class Schedule(TypedDict):
+    """Keywords of :func:`warm_up`."""
+
+    n_steps: int
+    first_threshold: float
+    step_size: float
+
+
+def first_dictionary(Y: Floats, learning: LearningSettings, seed: int, name: str) -> Floats:
+    """Return D_i^(0) as a client's settings say.
+
+    Parameters
+    ----------
+    Y : (d, n) array
+    learning : LearningSettings
+    seed : int
+    name : str
+        The client's stable id; names its random stream, and the client in errors.
+
+    Returns
+    -------
+    (d, r_i) array
+
+    Raises
+    ------
+    SettingsError
+        If the settings do not fit the data.
+    """
+    d = Y.shape[0]
+    r = check_fit(learning, d, name)
+    learner, coder = LEARNERS[learning.learner], learning.make_coder(rms(Y))
+    rng = stream(seed, name, "start")
+    if learning.start == "random":
+        return random_dictionary(rng, d, r, Y.dtype)
+    if learning.start in ("svd", "identity"):
+        D = svd_start(Y, r) if learning.start == "svd" else np.eye(d, r, dtype=Y.dtype)
+        return warm_up(Y, D, learner, coder, **schedule(learning, Y))
+    return best_warm_up(Y, r, learner, coder, rng, n_restarts=learning.n_restarts, **schedule(learning, Y))
+
+
+def schedule(learning: LearningSettings, Y: Floats) -> Schedule:
+    """Return the settings of :func:`warm_up`, thresholds in the data's units."""
+    return {
+        "n_steps": learning.warmup_steps,
+        "first_threshold": learning.warmup_threshold * learning.threshold_scale(rms(Y)),
+        "step_size": learning.step_size,
+    }
+
+
+def check_fit(learning: LearningSettings, d: int, name: str) -> int:
+    """Return r_i after holding a client's settings to its number of features.
+
+    Raises
+    ------
+    SettingsError
+        If they do not fit; names the client.
+    """
+    r, learner = learning.n_atoms or d, LEARNERS[learning.learner]
+    if r > d and (learner.orthonormal or learning.start in ("svd", "identity")):
+        what = f"the {learning.learner} learner" if learner.orthonormal else f'start = "{learning.start}"'
+        raise SettingsError(f"n_atoms = {r}: must be at most the {d} features of {name} for {what}")
+    if learning.counts_atoms and learning.n_nonzero > r:
+        raise SettingsError(f"n_nonzero = {learning.n_nonzero}: must be at most n_atoms = {r} of {name}")
+    return r
+
+
+def random_dictionary(rng: np.random.Generator, d: int, r: int, dtype: np.dtype[np.floating]) -> Floats:
+    """Return ``r`` random unit atoms in ``d`` dimensions, orthonormal as long as they fit.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    d, r : int
+    dtype : float type
+
+    Returns
+    -------
+    (d, r) array
+    """
+    G = rng.standard_normal((d, r))
+    D = np.linalg.qr(G).Q if r <= d else G / np.linalg.norm(G, axis=0)
+    return D.astype(dtype)
+
+
+def svd_start(Y: Floats, r: int) -> Floats:
+    """Return the ``r`` leading left singular vectors of the samples.
+
+    Parameters
+    ----------
+    Y : (d, n) array
+    r : int
+        ``r <= d``. Beyond the rank of ``Y`` the vectors are LAPACK's and carry nothing of the data.
+
+    Returns
+    -------
+    (d, r) array
+    """
+    return np.linalg.svd(Y, full_matrices=r > min(Y.shape)).U[:, :r]
+
+
+def warm_up(
+    Y: Floats,
+    D: Floats,
+    learner: Learner,
+    coder: Coder,
+    *,
+    n_steps: int,
+    first_threshold: float | None = None,
+    step_size: float = 0.5,
+) -> Floats:
+    """Run a learner from ``D`` while a hard threshold shrinks geometrically to the coder's own.
+
+    Parameters
+    ----------
+    Y : (d, n) array
+    D : (d, r) array
+    learner : Learner
+    coder : Coder
+        Coders without a threshold are used as they are.
+    n_steps : int
+    first_threshold : float, optional
+        Threshold of the first step, in the data's units; default 5 times the coder's.
+    step_size : float
+
+    Returns
+    -------
+    (d, r) array
+    """
+    for t in range(n_steps):
+        D = learner.step(
+            Y, D, coder.warm(first_threshold, t / (n_steps - 1) if n_steps > 1 else 1.0), step_size
+        ).dictionary
+    return D
+
+
+def best_warm_up(
+    Y: Floats,
+    n_atoms: int,
+    learner: Learner,
+    coder: Coder,
+    rng: np.random.Generator,
+    *,
+    n_restarts: int,
+    n_steps: int,
+    first_threshold: float | None = None,
+    step_size: float = 0.5,
+) -> Floats:
+    """Run :func:`warm_up` from ``n_restarts`` random dictionaries; keep the one of least objective.
+
+    Parameters
+    ----------
+    Y : (d, n) array
+    n_atoms : int
+    learner : Learner
+    coder : Coder
+    rng : numpy.random.Generator
+    n_restarts : int
+        At least 1.
+    n_steps, first_threshold, step_size
+        See :func:`warm_up`.
+
+    Returns
+    -------
+    (d, n_atoms) array
+    """
+    run = functools.partial(
+        warm_up, Y, learner=learner, coder=coder, n_steps=n_steps, first_threshold=first_threshold, step_size=step_size
+    )
+    D = np.stack([random_dictionary(rng, Y.shape[0], n_atoms, Y.dtype) for _ in range(n_restarts)])
+    if not (learner.orthonormal and coder.stacks):
+        return _best(Y, [run(one) for one in D], coder)
+    # Small problems take stacks of starts at once, for NumPy's calls cost more than their flops.
+    at_once = max(1, _STACK // max(n_atoms * Y.shape[1], 1))
+    stacks = [run(D[i : i + at_once]) for i in range(0, n_restarts, at_once)]
+    return _best(Y, [one for stack in stacks for one in stack], coder)
+
+
+def _best(Y: Floats, candidates: list[Floats], coder: Coder) -> Floats:
+    """The first one of least objective."""
+    if len(candidates) == 1:
+        return candidates[0]
+    return candidates[int(np.argmin([objective(Y, D, coder) for D in candidates]))]
+
+
+def objective(Y: Floats, D: Floats, coder: Coder) -> float:
+    """Return ``||Y - DX||_F^2 + penalty ||X||_0`` with the coder's own codes and penalty.
+
+    Parameters
+    ----------
+    Y : (d, n) array
+    D : (d, r) array
+    coder : Coder
+
+    Returns
+    -------
+    float
+    """
+    X = coder(Y, D)
+    return float(np.linalg.norm(Y - D @ X) ** 2 + coder.penalty * np.count_nonzero(X))
+
+
+def usage(X: Floats) -> Floats:
+    """Energy of every atom's code row: how much of the data it carries.
+
+    Parameters
+    ----------
+    X : (r, n) array
+
+    Returns
+    -------
+    (r,) array
+    """
+    energies: Floats = (X * X).sum(axis=1)
+    return energies
+
+
+def used_atoms(X: Floats, min_usage: float, min_samples: int = 2) -> NDArray[np.intp]:
+    """Indices of the atoms that are alive and that no single sample makes up.
+
+    Parameters
+    ----------
+    X : (r, n) array
+        Codes.
+    min_usage : float
+        Share of the most used atom's energy (see :func:`usage`) that an atom must carry; 0 keeps all that are used.
+    min_samples : int
+        Samples that must use an atom. From 2 on, an atom that owes more than nine tenths of its energy to one sample
+        is left out too: it would show that sample.
+
+    Returns
+    -------
+    (m,) int array, ascending
+    """
+    energies = usage(X)
+    alive = (energies > 0) & (energies >= min_usage * energies.max(initial=0))
+    if min_samples > 1:
+        alive &= np.count_nonzero(X, axis=1) >= min_samples
+        alive &= (X * X).max(axis=1, initial=0) <= 0.9 * energies
+    return np.flatnonzero(alive)
+
+
+def mean_share(Y: Floats) -> float:
+    """Return the share of the samples' energy that their mean carries, in [0, 1]."""
+    size = float(np.linalg.norm(Y)) ** 2
+    return float(np.linalg.norm(Y.mean(axis=1))) ** 2 * Y.shape[1] / size if size > 0 else 0.0
+
+
+def largest_feature_share(Y: Floats, channels: int = 0) -> float:
+    """Return the share of the samples' energy that the largest feature carries, in [0, 1].
+
+    Parameters
+    ----------
+    Y : (d, n) array
+    channels : int
+        Of windows, three or more: the share of the largest channel, whose moments are features of one kind.
+    """
+    energies = np.einsum("ij,ij->i", Y, Y, dtype=np.float64)
+    energies = energies.reshape(-1, channels).sum(axis=0) if channels > 2 else energies
+    total = float(energies.sum())
+    return float(energies.max()) / total if total > 0 else 0.0
+
+
+def rms(Y: Floats) -> float:
+    """Return the root mean square of all entries."""
+    return float(np.sqrt(np.mean(np.square(Y, dtype=np.float64))))

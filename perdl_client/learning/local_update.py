@@ -1,0 +1,226 @@
+r"""What a client does between receiving D^g and sending its own version of the global atoms.
+
+Source: Liang, Shi, Al Kontar, Fattahi, "Personalized Dictionary Learning for Heterogeneous Datasets", 2023,
+algorithms 3 (``local_update``) and 6 (``local_dictionary_refinement``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+from common.aggregations import AGGREGATIONS
+from common.coders import Coder
+from common.dictionaries import atom_distances
+from common.polar import polar_factor
+from perdl_client.learning.learners import Learner
+
+Floats = NDArray[np.floating]
+Ints = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class LocalUpdate:
+    """One client's dictionary after a round.
+
+    Attributes
+    ----------
+    global_dictionary : (d, r_g) array
+        D^{g,(t+1)}_i, in the order and with the signs of the received D^{g,(t)}.
+    local_dictionary : (d, r_l) array
+        D^{l,(t+1)}_i.
+    energies : (r_g,) array
+        Energy of each global atom's code row, w_ij.
+    stretched : (d, r_g) array
+        D^g_i P^gg_i, with Y X' = D P the polar decomposition over all atoms; what ``procrustes`` sends.
+    error : float
+        ||Y - D X||_F / ||Y||_F in the dictionary before the step.
+    objective : float
+        ||Y - D X||_F^2 + penalty ||X||_0, there too; 0 where only rounding is left of it.
+    nonzeros : float
+        Mean number of nonzero codes a sample.
+    reassigned : int
+        Atoms whose nearest neighbour was already another's, so that assignment and arg min differ.
+    """
+
+    global_dictionary: Floats
+    local_dictionary: Floats
+    energies: Floats
+    stretched: Floats
+    error: float
+    objective: float
+    nonzeros: float
+    reassigned: int
+
+    def contribution(self, aggregation: str) -> Floats:
+        """Return what is sent of the global atoms, (d, r_g).
+
+        Parameters
+        ----------
+        aggregation : str
+            Its name.
+        """
+        return self.stretched if AGGREGATIONS[aggregation].contribution == "stretched" else self.global_dictionary
+
+
+def local_update(
+    Y: Floats,
+    global_dictionary: Floats,
+    local_dictionary: Floats,
+    learner: Learner,
+    coder: Coder,
+    step_size: float = 0.5,
+) -> LocalUpdate:
+    r"""One step of the client's learner, then find the global atoms again (algorithm 3).
+
+    .. math:: D_i^{(t+1)} = \mathcal A_i(Y_i, [D^{g,(t)}\ D^{l,(t)}_i]), \qquad
+              \min_{k: [r^g] \to [r_i] \text{ injective}} \sum_j d_2(D^{g,(t)}_{(j)}, (D_i^{(t+1)})_{(k_j)})^2
+
+    Parameters
+    ----------
+    Y : (d, n) array
+    global_dictionary : (d, r_g) array
+        As received.
+    local_dictionary : (d, r_l) array
+        The client's own; see :func:`retract`.
+    learner : Learner
+    coder : Coder
+    step_size : float
+
+    Returns
+    -------
+    LocalUpdate
+
+    Notes
+    -----
+    The paper takes for each atom the nearest one, so that two could take the same. An assignment gives the same
+    answer wherever the nearest ones differ from each other, in particular inside the region of theorem 2.
+    """
+    r_g = global_dictionary.shape[1]
+    D = np.hstack([global_dictionary, local_dictionary])
+    step = learner.step(Y, D, coder, step_size)
+    kept, signs, reassigned = align(global_dictionary, step.dictionary)
+    rest = np.delete(np.arange(D.shape[1]), kept)
+    shared = step.dictionary[:, kept] * signs
+    X = step.codes
+    moment = Y @ (X[kept].T * signs)
+    stretch = shared.T @ moment
+    error, nonzeros = relative_error(Y, D, X), np.count_nonzero(X)
+    misfit = error**2 if error**2 > np.finfo(Y.dtype).eps else 0.0
+    return LocalUpdate(
+        global_dictionary=shared,
+        local_dictionary=step.dictionary[:, rest],
+        energies=(X[kept] ** 2).sum(axis=1),
+        stretched=shared @ ((stretch + stretch.T) / 2) if r_g else shared,
+        error=error,
+        objective=float(misfit * np.linalg.norm(Y) ** 2 + coder.penalty * nonzeros),
+        nonzeros=float(nonzeros) / max(Y.shape[1], 1),
+        reassigned=reassigned,
+    )
+
+
+def align(reference: Floats, D: Floats) -> tuple[Ints, Floats, int]:
+    """Find the atoms of ``D`` that continue those of ``reference``.
+
+    Parameters
+    ----------
+    reference : (d, r_g) array
+    D : (d, r) array, ``r >= r_g``
+
+    Returns
+    -------
+    indices : (r_g,) int
+        One atom of ``D`` for each of ``reference``, all different.
+    signs : (r_g,) array, +1 or -1
+        ``D[:, indices] * signs`` points the same way as ``reference``; sign(0) is +1.
+    reassigned : int
+        How many differ from the plain arg min of the distance.
+    """
+    distances = atom_distances(reference, D).astype(np.float64)
+    _, indices = linear_sum_assignment(distances**2)
+    inner = (reference * D[:, indices]).sum(axis=0)
+    signs = np.where(inner < 0, -1, 1).astype(D.dtype)
+    reassigned = int(np.count_nonzero(distances.argmin(axis=1) != indices)) if distances.size else 0
+    return indices, signs, reassigned
+
+
+def retract(global_dictionary: Floats, local_dictionary: Floats) -> Floats:
+    r"""Move the local block off a new D^g.
+
+    .. math:: D^l \leftarrow \mathrm{Polar}((I - P_{D^g}) D^l)
+
+    Averaging leaves ``[D^g D^l]`` no longer orthonormal; this restores it without touching D^g.
+
+    Parameters
+    ----------
+    global_dictionary : (d, r_g) array
+        Any atoms; only their span matters.
+    local_dictionary : (d, r_l) array
+        ``r_g + r_l <= d``.
+
+    Returns
+    -------
+    (d, r_l) array with orthonormal columns, orthogonal to D^g
+    """
+    if 0 in (global_dictionary.shape[1], local_dictionary.shape[1]):
+        return local_dictionary
+    r_g = global_dictionary.shape[1]
+    Q = np.linalg.qr(global_dictionary).Q
+    M = local_dictionary
+    for _ in range(2):  # twice is enough, and once is not where atoms lie near the span
+        M = M - Q @ (Q.T @ M)
+    U, s, Vt = np.linalg.svd(M, full_matrices=False)
+    if s[-1] > 0.1:
+        rotated: Floats = U @ Vt
+        return rotated
+    # In coordinates of the complement, even an atom inside the span of D^g is completed off it.
+    complement = np.linalg.qr(global_dictionary, mode="complete").Q[:, r_g:]
+    return complement @ polar_factor(complement.T @ local_dictionary)
+
+
+def refine_local_dictionary(
+    Y: Floats,
+    global_dictionary: Floats,
+    local_dictionary: Floats,
+    learner: Learner,
+    coder: Coder,
+    n_steps: int,
+    step_size: float = 0.5,
+) -> Floats:
+    r"""Improve the local dictionary alone, on what the global one leaves over (algorithm 6).
+
+    .. math:: Y^l = Y - D^g X^g, \qquad D^l \leftarrow \mathcal A_i(Y^l, D^l) \text{ repeated}
+
+    Parameters
+    ----------
+    Y : (d, n) array
+    global_dictionary : (d, r_g) array
+    local_dictionary : (d, r_l) array
+    learner : Learner
+    coder : Coder
+    n_steps : int
+        T^refine.
+    step_size : float
+
+    Returns
+    -------
+    (d, r_l) array
+    """
+    r_g = global_dictionary.shape[1]
+    if n_steps == 0 or local_dictionary.shape[1] == 0:
+        return local_dictionary
+    X = coder(Y, np.hstack([global_dictionary, local_dictionary]))
+    residual = Y - global_dictionary @ X[:r_g]
+    D = local_dictionary
+    for _ in range(n_steps):
+        D = learner.step(residual, D, coder, step_size).dictionary
+    return retract(global_dictionary, D) if learner.orthonormal else D
+
+
+def relative_error(Y: Floats, D: Floats, X: Floats) -> float:
+    """Return ``||Y - D X||_F / ||Y||_F``; 0 for data that are all zero."""
+    size = np.linalg.norm(Y)
+    return float(np.linalg.norm(Y - D @ X) / size) if size > 0 else 0.0

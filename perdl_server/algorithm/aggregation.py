@@ -1,0 +1,216 @@
+r"""Aggregations: from the clients' aligned global atoms to one D^g.
+
+Every aggregation takes a stack ``A`` (N, d, r) of aligned contributions in the order of client ids, non-negative
+weights ``w`` (N, r), and the present D^g (d, r), and returns the new one. All commute with an orthogonal transform of
+the feature space. To add one, write such a function, enter it in :data:`COMBINE`, and declare in
+``common.aggregations.AGGREGATIONS`` what it asks of clients.
+
+What a client contributes depends on the aggregation, see ``common.aggregations``:
+
+=========================  ====================================  ==========================================
+name                       client i sends                        server takes
+=========================  ====================================  ==========================================
+``mean``                   D^g_i                                 the mean (the paper; its theorems hold)
+``normalized``             D^g_i                                 the mean, atoms scaled to unit norm
+``polar``                  D^g_i                                 the polar factor of the sum
+``energy``                 D^g_i and energies w_ij               Polar(sum_i D^g_i diag(w_i) / sum_i w_i)
+``procrustes``             D^g_i P^gg_i                          the polar factor of the sum
+``trimmed``                D^g_i                                 the mean without the farthest from the median
+``geometric-median``       D^g_i                                 for each atom the point of least total distance
+=========================  ====================================  ==========================================
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.aggregations import AGGREGATIONS
+from common.errors import SettingsError
+from common.polar import polar_factor
+from perdl_server.algorithm.matching import Matching
+
+Floats = NDArray[np.floating]
+Combine = Callable[[Floats, Floats, Floats], Floats]
+
+
+def mean(A: Floats, w: Floats, present: Floats) -> Floats:
+    """Plain mean with uniform weights: algorithm 1, step 13, of the paper."""
+    out: Floats = np.asarray(np.sum(A, axis=0) / len(A), dtype=A.dtype)
+    return out
+
+
+def normalized(A: Floats, w: Floats, present: Floats) -> Floats:
+    """Mean with atoms scaled to unit norm; an atom whose mean vanishes keeps its present value."""
+    M = mean(A, w, present)
+    norms = np.linalg.norm(M, axis=0)
+    # What contributions that cancel leave over is rounding, not a direction.
+    alive = norms > 100 * np.finfo(M.dtype).eps * np.linalg.norm(A, axis=1).max(axis=0)
+    return np.where(alive, M / np.where(alive, norms, 1), present)
+
+
+def polar(A: Floats, w: Floats, present: Floats) -> Floats:
+    """Polar factor of the sum: the orthonormal dictionary nearest to the mean."""
+    return polar_factor(A.sum(axis=0), prior=present)
+
+
+def energy(A: Floats, w: Floats, present: Floats) -> Floats:
+    """Polar factor of the mean weighted, atom by atom, by the energy it carries at each client."""
+    total = w.sum(axis=0)
+    M = np.einsum("idr,ir->dr", A, w) / np.where(total > 0, total, 1)
+    return polar_factor(M, prior=present)
+
+
+def trimmed(A: Floats, w: Floats, present: Floats, trim: float = 0.3) -> Floats:
+    """For each atom, the mean without the share ``trim`` of contributions farthest from their geometric median.
+
+    By distance rather than by coordinate, so that it commutes with a rotation of the feature space.
+    """
+    n_kept = len(A) - int(trim * len(A) + 1e-9)  # 0.29 * 100 is a little less than 29
+    distances = np.linalg.norm(A - geometric_median(A, w, present), axis=1)
+    kept = np.argsort(distances, axis=0, kind="stable")[:n_kept]
+    # Sums go in the order of the clients, not of their distances.
+    mask = np.zeros(distances.shape, dtype=A.dtype)
+    np.put_along_axis(mask, kept, 1, axis=0)
+    out: Floats = np.asarray((A * mask[:, None, :]).sum(axis=0) / n_kept, dtype=A.dtype)
+    return out
+
+
+def geometric_median(A: Floats, w: Floats, present: Floats) -> Floats:
+    r"""For each atom the point of least total distance to the clients' atoms.
+
+    .. math:: \min_m \sum_i \lVert A_{i(j)} - m \rVert_2
+    """
+    return np.stack([_median_point(A[:, :, j]) for j in range(A.shape[2])], axis=1) if A.shape[2] else present
+
+
+def _median_point(points: Floats, n_steps: int = 1000) -> Floats:
+    """Geometric median of points (N, d): one of them if it is optimal, else Weiszfeld's iteration from their mean."""
+    P = points.astype(np.float64)
+    gaps = np.linalg.norm(P[:, None] - P, axis=2)
+    scale = np.abs(P).max(initial=0.0)
+    same = gaps <= 1e-14 * scale
+    inverse = np.where(same, 0, 1 / np.where(same, 1, gaps))
+    # A point is the median if the others pull at it with less than the weight of those that lie there. Where they pull
+    # with the same (two points), all between is as good, and the mean is taken.
+    pull = np.linalg.norm(inverse @ P - inverse.sum(axis=1, keepdims=True) * P, axis=1)
+    optimal = np.flatnonzero((pull < (1 - 1e-9) * same.sum(axis=1)) | same.all(axis=1))
+    if len(optimal):
+        median: Floats = points[optimal[0]]
+        return median
+    m = P.mean(axis=0)
+    for _ in range(n_steps):
+        closeness = 1 / np.maximum(np.linalg.norm(P - m, axis=1), 1e-300)
+        step = closeness @ P / closeness.sum() - m
+        m = m + step
+        if np.linalg.norm(step) <= np.finfo(np.float64).eps * scale:
+            break
+    return np.asarray(m, dtype=points.dtype)
+
+
+COMBINE: dict[str, Combine] = {
+    "mean": mean,
+    "normalized": normalized,
+    "polar": polar,
+    "energy": energy,
+    "procrustes": polar,
+    "trimmed": trimmed,
+    "geometric-median": geometric_median,
+}
+"""By the name that the setting ``aggregation`` takes."""
+
+
+def combiner(name: str, trim: float = 0.3) -> Combine:
+    """Return what a round does with the clients' contributions: turn their signs to D^g's, then ``combine``.
+
+    Honest clients send atoms that are turned so already, and the result has the same bits. A stretched atom D^g_i
+    P^gg_i has no sign of its own: it is taken as it comes.
+    """
+    combine = _combine(name, trim)
+    if AGGREGATIONS[name].contribution == "stretched":
+        return combine
+
+    def turned(A: Floats, w: Floats, present: Floats) -> Floats:
+        signs = np.where((A * present).sum(axis=1, keepdims=True) < 0, -1, 1).astype(A.dtype)
+        return combine(A * signs, w, present)
+
+    return turned
+
+
+def _combine(name: str, trim: float) -> Combine:
+    combine = COMBINE[name]
+    return functools.partial(trimmed, trim=trim) if combine is trimmed else combine
+
+
+def first_average(
+    dictionaries: Sequence[Floats], usages: Sequence[Floats], matching: Matching, name: str, trim: float = 0.3
+) -> tuple[Floats, Floats]:
+    """Aggregate each path's atoms to D^{g,(0)}.
+
+    Parameters
+    ----------
+    dictionaries : sequence of (d, m_i) arrays
+        What was matched.
+    usages : sequence of (m_i,) arrays
+        Energy of each atom.
+    matching : Matching
+    name : str
+        Of the aggregation. Before a first round there are no stretched atoms: ``procrustes`` begins with ``energy``.
+    trim : float
+
+    Returns
+    -------
+    contributions : (N, d, r_g) array
+        The aligned atoms of each client.
+    global_dictionary : (d, r_g) array
+
+    Raises
+    ------
+    SettingsError
+        If the aggregation is orthonormal and there are more global atoms than features.
+    """
+    d, r_g = matching.global_dictionary.shape
+    if AGGREGATIONS[name].orthonormal and r_g > d:
+        raise SettingsError(f'n_global = {r_g}: must be at most the {d} features for aggregation = "{name}"')
+    chosen = zip(dictionaries, matching.indices, matching.signs, strict=True)
+    A = np.stack([D[:, index] * sign for D, index, sign in chosen])
+    w = np.stack([usage[index] for usage, index in zip(usages, matching.indices, strict=True)])
+    start = "energy" if AGGREGATIONS[name].contribution == "stretched" else name
+    if start == "mean":
+        return A, matching.global_dictionary
+    return A, _combine(start, trim)(A, w, matching.global_dictionary)
+
+
+def idle_atoms(A: Floats, w: Floats) -> list[int]:
+    """Return the atoms to which no client contributes: without energy, or without second moment, at all of them.
+
+    Contributions that are nothing but atoms do not tell; then none is idle.
+
+    Parameters
+    ----------
+    A : (N, d, r) array
+    w : (N, r) array
+    """
+    carried = w.sum(axis=0) * np.linalg.norm(A, axis=1).max(axis=0)
+    return np.flatnonzero(carried <= 1e-12 * carried.max(initial=0.0)).tolist()
+
+
+def consensus(A: Floats) -> Floats:
+    """Norm of the mean of each atom's contributions scaled to unit norm: 1 where all clients agree.
+
+    Parameters
+    ----------
+    A : (N, d, r) array
+
+    Returns
+    -------
+    (r,) array in [0, 1]
+    """
+    norms = np.linalg.norm(A, axis=1, keepdims=True)
+    units = A / np.where(norms > 0, norms, 1)
+    present = (norms > 0).sum(axis=0).ravel()
+    norm_of_mean: Floats = np.linalg.norm(units.sum(axis=0), axis=0) / np.maximum(present, 1)
+    return norm_of_mean

@@ -1,0 +1,305 @@
+r"""Separate the atoms that all clients share from those of one client alone.
+
+Takes, greedily, the ``n_global`` vertex-disjoint paths of least length through the layered graph whose layer ``i``
+holds the atoms of client ``i`` and whose edges cost
+
+.. math:: d_2(a, b) = \min(\lVert a - b \rVert_2, \lVert a + b \rVert_2).
+
+Source: Liang, Shi, Al Kontar, Fattahi, "Personalized Dictionary Learning for Heterogeneous Datasets", 2023,
+algorithm 2 and theorem 1.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.dictionaries import atom_distances
+from common.errors import SettingsError
+from perdl_server.algorithm.star import pair_atoms, star_paths
+
+Floats = NDArray[np.floating]
+Ints = NDArray[np.intp]
+
+
+class MatchingError(SettingsError, ValueError):
+    """Dictionaries that cannot be matched; ``client`` is whose is the cause."""
+
+    def __init__(self, text: str, client: str = "") -> None:
+        super().__init__(text)
+        self.client = client
+
+
+@dataclass(frozen=True)
+class Matching:
+    """What matching decided.
+
+    Attributes
+    ----------
+    indices : (N, n_global) int
+        ``indices[i, j]`` is the atom of client ``i`` on path ``j``.
+    signs : (N, n_global) float, +1 or -1
+        Sign that aligns that atom with the first client's; with ``star``, all are aligned with the centre's, which no
+        hostile first client can turn.
+    path_lengths : (n_global,) float
+        Sum of the ``N - 1`` edges of each path, in the order found. A jump tells where shared atoms end.
+    global_dictionary : (d, n_global) float
+        Mean of the aligned atoms of each path; shorter than one where clients disagree.
+    local_dictionaries : list of (d, r_i - n_global) float
+        What is left of each dictionary, in its own order.
+    next_length : float, optional
+        Of the path that would have been next; none where some client has no atom left.
+    """
+
+    indices: Ints
+    signs: Floats
+    path_lengths: Floats
+    global_dictionary: Floats
+    local_dictionaries: list[Floats]
+    next_length: float | None
+
+
+def global_matching(
+    dictionaries: Sequence[Floats], n_global: int, names: Sequence[str] | None = None, method: str = "chain"
+) -> Matching:
+    """Match ``n_global`` atoms across clients, by successive shortest paths.
+
+    Parameters
+    ----------
+    dictionaries : sequence of (d, r_i) arrays
+        Initial dictionaries in the order of the chain; the ``r_i`` may differ.
+    n_global : int
+        Number of shared atoms, ``0 <= n_global <= min(r_i)``.
+    names : sequence of str, optional
+        What errors call the clients; default "client 0", "client 1", ...
+    method : {"chain", "star"}
+        ``chain`` is the paper's; ``star`` pairs the atoms of all clients with those of one, see
+        :mod:`perdl_server.algorithm.star`, and suffers less from clients whose start is wrong.
+
+    Returns
+    -------
+    Matching
+
+    Raises
+    ------
+    MatchingError
+        If feature counts differ or some client has fewer than ``n_global`` atoms; the message names the client.
+
+    Notes
+    -----
+    Edge weights cost ``N - 1`` matrix products. After a path leaves the graph only nodes whose best predecessor
+    became dearer are computed again, which gives the same paths as a full pass. Greedy removal is the paper's
+    algorithm; it need not be the optimum of the paper's objective, which sums spectral norms.
+    """
+    _check(dictionaries, n_global, names)
+    indices, lengths, reference = METHODS[method](dictionaries, n_global)
+    signs, global_dictionary = _average(dictionaries, indices, reference)
+    local = [D[:, np.setdiff1d(np.arange(D.shape[1]), chosen)] for D, chosen in zip(dictionaries, indices, strict=True)]
+    next_length = float(lengths[n_global]) if n_global < min(D.shape[1] for D in dictionaries) else None
+    return Matching(indices, signs, lengths[:n_global], global_dictionary, local, next_length)
+
+
+def align(global_dictionary: Floats, dictionary: Floats) -> Ints:
+    """Pair every global atom with one of a client that comes after matching, at the least sum of squared distances.
+
+    Parameters
+    ----------
+    global_dictionary : (d, r_g) array
+    dictionary : (d, m) array
+        ``m >= r_g``.
+
+    Returns
+    -------
+    indices : (r_g,) int
+        No atom twice.
+    """
+    return pair_atoms(global_dictionary, dictionary)[0]
+
+
+def suggest_n_global(
+    dictionaries: Sequence[Floats], names: Sequence[str] | None = None, method: str = "chain"
+) -> tuple[int, Floats]:
+    r"""Guess how many atoms are shared, from the jump in path lengths.
+
+    Finds every path, takes the mean edge :math:`\ell_j` of each relative to what the best path through unrelated atoms
+    costs (:func:`unrelated_edges`), and returns the place of the largest jump in
+
+    .. math:: 0, \min(\ell_1 / u_1, 1), \dots, \min(\ell_r / u_r, 1), 1
+
+    Parameters
+    ----------
+    dictionaries : sequence of (d, r_i) arrays
+    names : sequence of str, optional
+        What errors call the clients.
+    method : {"chain", "star"}
+
+    Returns
+    -------
+    n_global : int
+        Between 0 and ``min(r_i)``; all atoms for a single client, which has nobody to differ from.
+    path_lengths : (min(r_i),) array
+        All path lengths.
+
+    Notes
+    -----
+    When ``d - 1`` orthonormal atoms of ``d`` are shared, so is the last: nothing else is left for it.
+    """
+    _check(dictionaries, 0, names)
+    sizes = [D.shape[1] for D in dictionaries]
+    lengths = METHODS[method](dictionaries, min(sizes))[1][: min(sizes)]
+    if len(sizes) == 1 or min(sizes) == 0:
+        return min(sizes), lengths
+    unrelated = unrelated_edges(len(dictionaries[0]), tuple(sizes), method)
+    room = unrelated > 0
+    relative = np.minimum(lengths / (len(sizes) - 1) / np.where(room, unrelated, 1), 1)
+    for j in np.flatnonzero(~room):  # no room to differ: as shared as the path before it
+        relative[j] = relative[j - 1] if j else 0.0
+    return int(np.diff(relative, prepend=0.0, append=1.0).argmax()), lengths
+
+
+@functools.lru_cache
+def unrelated_edges(d: int, sizes: tuple[int, ...], method: str = "chain", n_layers: int = 10) -> Floats:
+    """Mean edge of the best path through random atoms, once 0, 1, 2, ... atoms of every client are taken away.
+
+    As long as they fit (``r_i <= d``) atoms are drawn orthonormal, and what is left of them lies in what is left of the
+    space: with two atoms in two dimensions even unrelated clients are near to each other.
+
+    Parameters
+    ----------
+    d : int
+        Features.
+    sizes : tuple of int
+        Atoms of each client.
+    method : {"chain", "star"}
+    n_layers : int
+        A few layers tell, however many clients there are.
+
+    Returns
+    -------
+    (min(sizes),) array, read-only
+        All zeros for a single client.
+    """
+    r = min(sizes)
+    if len(sizes) < 2 or r == 0:
+        return np.zeros(r)
+    # Slow to change while many atoms are left: a few places, and straight lines between them.
+    left = np.unique(np.minimum(r, np.ceil(1.5 ** np.arange(np.log(r) / np.log(1.5) + 2)).astype(int)))
+    fit = max(sizes) <= d
+    rng = np.random.default_rng(0)
+    edges = []
+    for k in left:
+        gone = r - int(k)
+        layers = [size - gone for size in sizes[:n_layers]]
+        n_draws = max(1, min(5, 200 // int(k)))  # of many atoms the best path always costs the same
+        draws = [[_random_atoms(rng, d - gone if fit else d, m, fit) for m in layers] for _ in range(n_draws)]
+        lengths = [METHODS[method](draw, 1)[1][0] for draw in draws]
+        edges.append(np.mean(lengths) / (len(layers) - 1))
+    out = np.interp(np.arange(r, 0, -1), left, edges)
+    out = np.where(out > 1e-6, out, 0.0)
+    out.setflags(write=False)  # the cache lends the same array to all
+    return out
+
+
+def _random_atoms(rng: np.random.Generator, d: int, m: int, orthonormal: bool) -> Floats:
+    G = rng.standard_normal((d, m))
+    return np.linalg.qr(G).Q if orthonormal else np.asarray(G / np.linalg.norm(G, axis=0))
+
+
+def _shortest_paths(dictionaries: Sequence[Floats], n_paths: int) -> tuple[Ints, Floats, int]:
+    n_found = min(n_paths + 1, *(D.shape[1] for D in dictionaries))
+    if n_found == 0:  # some client may have no atom at all
+        return np.empty((len(dictionaries), 0), dtype=np.intp), np.empty(0), 0
+    # Rows are the later layer, so that the search for the best predecessor reads memory in order.
+    weights = [atom_distances(b, a) for a, b in itertools.pairwise(dictionaries)]
+    cost, pred = _first_pass(weights, dictionaries[0].shape[1])
+    indices = np.empty((len(dictionaries), n_found), dtype=np.intp)
+    lengths = np.empty(n_found)
+    for j in range(n_found):
+        path = _trace(cost, pred)
+        lengths[j] = cost[-1][path[-1]]
+        indices[:, j] = path
+        _remove(path, weights, cost, pred)
+    return indices[:, :n_paths], lengths, 0
+
+
+def _first_pass(weights: list[Floats], r_first: int) -> tuple[list[Floats], list[Ints]]:
+    cost: list[Floats] = [np.zeros(r_first)]
+    pred: list[Ints] = []
+    for w in weights:
+        through = w + cost[-1]
+        best = through.argmin(axis=1)
+        pred.append(best)
+        cost.append(through[np.arange(len(best)), best])
+    return cost, pred
+
+
+def _trace(cost: list[Floats], pred: list[Ints]) -> Ints:
+    path = [int(cost[-1].argmin())]
+    for best in reversed(pred):
+        path.append(int(best[path[-1]]))
+    return np.array(path[::-1], dtype=np.intp)
+
+
+def _remove(path: Ints, weights: list[Floats], cost: list[Floats], pred: list[Ints]) -> None:
+    """Take the path's nodes out of the graph (cost infinity) and repair ``cost`` and ``pred`` downstream."""
+    dearer = np.zeros(len(cost[0]), dtype=bool)
+    dearer[path[0]] = True
+    cost[0][path[0]] = np.inf
+    for w, c, c_next, best, node in zip(weights, cost, cost[1:], pred, path[1:], strict=False):
+        stale = np.flatnonzero(dearer[best] & np.isfinite(c_next))
+        through = w[stale] + c
+        best[stale] = through.argmin(axis=1)
+        repaired = through[np.arange(len(stale)), best[stale]]
+        dearer = np.zeros(len(c_next), dtype=bool)
+        dearer[stale[repaired > c_next[stale]]] = True
+        c_next[stale] = repaired
+        c_next[node] = np.inf
+        dearer[node] = True
+
+
+def _average(dictionaries: Sequence[Floats], indices: Ints, reference: int) -> tuple[Floats, Floats]:
+    A = [D[:, chosen] for D, chosen in zip(dictionaries, indices, strict=True)]
+    # Zero counts as aligned: an atom is never dropped.
+    signs = np.array([np.where((atoms * A[reference]).sum(axis=0) < 0, -1, 1) for atoms in A], dtype=A[0].dtype)
+    signs *= signs[0]
+    total = np.zeros_like(A[0])
+    for atoms, sign in zip(A, signs, strict=True):
+        total += atoms * sign
+    return signs, total / len(A)
+
+
+METHODS: dict[str, Callable[[Sequence[Floats], int], tuple[Ints, Floats, int]]] = {
+    "chain": _shortest_paths,
+    "star": star_paths,
+}
+"""From dictionaries and a number of paths to ``indices`` (N, n_paths), ``lengths`` and whose signs count.
+
+Lengths are of these paths and, where no client's atoms have come to an end, of the one that would be next.
+"""
+
+
+def _check(dictionaries: Sequence[Floats], n_global: int, names: Sequence[str] | None) -> None:
+    if not dictionaries:
+        raise MatchingError("matching needs at least one client's dictionary")
+    if n_global < 0:
+        raise MatchingError(f"n_global is {n_global}; it must be 0 or more")
+    who = names or [f"client {i}" for i in range(len(dictionaries))]
+    d = dictionaries[0].shape[0]
+    for name, dictionary in zip(who, dictionaries, strict=True):
+        if dictionary.shape[0] != d:
+            raise MatchingError(
+                f"{name} has {dictionary.shape[0]} features, {who[0]} has {d}: all clients' samples must have the same "
+                "features in the same order",
+                name,
+            )
+        if dictionary.shape[1] < n_global:
+            raise MatchingError(
+                f"{name} has {dictionary.shape[1]} usable atoms, fewer than n_global = {n_global}: lower n_global, "
+                "lower min_usage, or give this client more samples",
+                name,
+            )

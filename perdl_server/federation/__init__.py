@@ -1,0 +1,1 @@
+"""The federation: who takes part, who is asked, which answers count."""
