@@ -36,8 +36,8 @@ STORIES = ["docs/tutorial.md", *sorted(f"docs/how-to/{path.name}" for path in (R
 
 
 ELSEWHERE = {
-    "experiment synthetic --quick": "perdl/test_synthetic_experiment.py",
-    "experiment mnist --quick": "perdl/test_mnist_experiment.py",
+    "experiment synthetic --quick": "perdl/experiments/test_synthetic.py",
+    "experiment mnist --quick": "perdl/experiments/test_mnist.py",
 }
 """Commands that take long and that other tests give, to look at what comes out."""
 
@@ -135,7 +135,7 @@ def test_pages_that_tell_a_story_run_from_their_first_block_to_their_last(tmp_pa
 
 
 def test_no_page_has_blocks_that_nothing_runs():
-    read = {*PAGES, *STORIES, "docs/python.md"}  # the last in perdl/test_estimator.py
+    read = {*PAGES, *STORIES, "docs/python.md"}  # the last in perdl/estimator/test_estimator.py
     for path in (ROOT / "docs").rglob("*.md"):
         page = path.relative_to(ROOT).as_posix()
         languages = {language for language, _ in blocks(page)}

@@ -16,7 +16,7 @@ left out. The least threshold is 0.4 times the root mean square of a code: witho
 that recovers synthetic dictionaries. The most is one root mean square of a code: beyond it, data that are not sparse
 would be left out altogether. The median over the clients is taken.
 
-``tests/perdl/test_check.py`` holds the rules to the best of a grid on data of known truth.
+``tests/perdl/check/test_check.py`` holds the rules to the best of a grid on data of known truth.
 """
 
 from __future__ import annotations

@@ -306,7 +306,7 @@ class TestTwoHosts:
             assert counts.pop(f"sent arrays of shape {shape}") == values.size > 30
         assert set(counts) == set(secrets)
         assert not any(counts.values())
-        # No array is there but those that tests/perdl/test_in_process.py holds to docs/privacy.md.
+        # No array is there but those that tests/perdl/engines/test_in_process.py holds to docs/privacy.md.
         assert {array.tobytes() for array in arrays_in(streams)} == {array.tobytes() for array in arrays}
         assert all(any(word in stream for stream in streams) for word in WORDS)
 

@@ -27,7 +27,7 @@ from perdl.estimator.array_settings import DATA_PARAMETERS, NO_SETTINGS, in_pyth
 from perdl.perma import adapt
 from perdl_client.learning.client import ClientLearner
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 D, R_G, R_L = 8, 2, 2
 FAST = {"n_global": R_G, "n_atoms": R_G + R_L, "n_restarts": 3}
 SHARED = true_global_dictionary(0, D, R_G)

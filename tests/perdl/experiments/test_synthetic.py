@@ -26,7 +26,7 @@ from perdl.experiments.oracle import oracle_global_dictionary
 from perdl.experiments.run import run_experiment
 from perdl.experiments.workers import each, threads
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="module")

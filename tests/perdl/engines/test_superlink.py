@@ -246,7 +246,7 @@ def test_a_node_outlives_a_restart_of_its_server_and_gives_up_when_it_stays_away
 
 def test_a_superlink_whose_owner_is_killed_ends_by_itself(tmp_path):
     address, home = free_address(), tmp_path / "home"
-    root = str(Path(__file__).resolve().parents[2])
+    root = str(Path(__file__).resolve().parents[3])
     owner = subprocess.Popen(
         [sys.executable, "-c", OWNER, address, str(home), str(tmp_path / "log")],
         env={**os.environ, "PYTHONPATH": root},

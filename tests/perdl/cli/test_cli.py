@@ -20,7 +20,7 @@ from perdl.cli.command import find_config
 from perdl.engines.ray import _alone
 from perdl_client.node.supernode import stock_command
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def perdl(*arguments, cwd, timeout=120, **keywords):

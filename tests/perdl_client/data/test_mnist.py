@@ -14,7 +14,7 @@ from common.errors import DataError, SettingsError
 from perdl_client.data.mnist import label_partition, load_mnist
 from perdl_client.formats.read import load_samples
 
-DATA = Path(os.environ.get("PERDL_DATA", Path(__file__).parents[3] / "shared" / "data"))
+DATA = Path(os.environ.get("PERDL_DATA", Path(__file__).parents[4] / "shared" / "data"))
 REAL = DATA / "mnist"
 real = pytest.mark.skipif(not REAL.is_dir(), reason=f"no MNIST in {REAL}; set PERDL_DATA")
 

@@ -348,9 +348,7 @@ FIELDS = textwrap.dedent("""
     flwr.proto.control_pb2 StopRunRequest run_id
 """).split("\n")[1:-1]
 
-UPGRADE = (
-    "Flower has changed under perdl_client/node/connection.py; compare its fleet_http_connection.py"
-)
+UPGRADE = "Flower has changed under perdl_client/node/connection.py; compare its fleet_http_connection.py"
 
 
 @pytest.mark.parametrize("line", CONTRACT)
