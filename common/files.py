@@ -12,6 +12,8 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from common.errors import PerdlError
+
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Write a file through a temporary neighbour, flush it to the disk, and rename it.
@@ -73,6 +75,62 @@ def write_json(path: Path, value: Any) -> None:
 def write_npz(path: Path, **arrays: NDArray[Any]) -> None:
     """Write arrays as ``.npz`` atomically, without pickling."""
     write_atomically(path, lambda file: np.savez(file, allow_pickle=False, **arrays))
+
+
+class ForeignFileError(Exception):
+    """A file is not of the kind that was wanted."""
+
+
+def write_record(path: Path, kind: str, version: int, head: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+    """Write arrays and plain values as one ``.npz``, atomically and without pickling.
+
+    Parameters
+    ----------
+    path : Path
+    kind : str
+        What the file holds, as ``"checkpoint"``.
+    version : int
+        Of the format of this kind.
+    head : mapping
+        Plain values; they are kept as JSON under the name ``head``.
+    arrays : mapping of str to array
+    """
+    text = json.dumps({"kind": kind, "version": version, **plain(head)})
+    write_npz(path, head=np.array(text), **arrays)
+
+
+def read_record(path: Path, kind: str, version: int) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return the plain values and the arrays that :func:`write_record` wrote.
+
+    Parameters
+    ----------
+    path : Path
+    kind : str
+    version : int
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read.
+    ForeignFileError
+        If it is damaged or of another kind.
+    PerdlError
+        If it is of another version.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {key: file[key] for key in file}
+        head = json.loads(str(arrays.pop("head")))
+        found = (head.pop("kind"), head.pop("version"))
+    except OSError:
+        raise
+    except Exception as error:  # NumPy and zipfile raise many kinds
+        raise ForeignFileError(type(error).__name__) from None
+    if found[0] != kind:
+        raise ForeignFileError(f"it holds a {found[0]}")
+    if found[1] != version:
+        raise PerdlError(f"{path} is of format {found[1]}, this perdl reads {version}: use the perdl that wrote it")
+    return head, arrays
 
 
 def plain(value: Any) -> Any:

@@ -13,13 +13,13 @@ from importlib.util import find_spec
 
 TYPE_CHECKING = False  # typing's own would cost the command a part of its start
 if TYPE_CHECKING:
+    from perdl.engines.simulate import simulate as simulate
     from perdl.estimator.estimator import NotFittedError as NotFittedError
     from perdl.estimator.estimator import PerDL as PerDL
     from perdl.estimator.validation import cross_validate as cross_validate
     from perdl.monitoring.callbacks import Callback as Callback
-    from perdl.results.api import RunResult as RunResult
-    from perdl.results.api import read_run as read_run
-    from perdl.results.api import simulate as simulate
+    from perdl.results.run_result import RunResult as RunResult
+    from perdl.results.run_result import read_run as read_run
     from perdl_client.data.windows_patches import cut_patches as cut_patches
     from perdl_client.data.windows_patches import cut_windows as cut_windows
     from perdl_client.data.windows_patches import join_patches as join_patches
@@ -61,14 +61,14 @@ _HOMES = {
     "Callback": "perdl.monitoring.callbacks",
     "NotFittedError": "perdl.estimator.estimator",
     "PerDL": "perdl.estimator.estimator",
-    "RunResult": "perdl.results.api",
+    "RunResult": "perdl.results.run_result",
     "cross_validate": "perdl.estimator.validation",
     "cut_patches": "perdl_client.data.windows_patches",
     "cut_windows": "perdl_client.data.windows_patches",
     "join_patches": "perdl_client.data.windows_patches",
     "join_windows": "perdl_client.data.windows_patches",
-    "read_run": "perdl.results.api",
-    "simulate": "perdl.results.api",
+    "read_run": "perdl.results.run_result",
+    "simulate": "perdl.engines.simulate",
 }
 
 

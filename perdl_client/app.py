@@ -203,14 +203,16 @@ def _finish(payload: Payload, context: Context) -> RecordDict:
     Y, D = data.Y, np.hstack([D_g, D_l])
     X = client.coder(Y, D)
     shared, own = shares(Y, D_g, D_l, X)
-    scalars: dict[str, Scalar] = {"error": relative_error(Y, D, X), "shared": shared, "own": own}
+    measures = {"error": relative_error(Y, D, X), "shared": shared, "own": own}
+    scalars: dict[str, Scalar] = {**measures}
     known = truth(identity, settings)
     if known is not None and known.local_dictionary.shape == D_l.shape and not settings.data.bends:
         scalars["local_distance"] = dictionary_distance(D_l, known.local_dictionary)
-    model = ClientModel(D_g, D_l, data.preprocessing, client.coder, data.cut, data.names)
+    measures["n_samples"] = Y.shape[1]
+    model = ClientModel(D_g, D_l, data.preprocessing, client.coder, data.cut, data.names, carried(X, Y), measures)
     # Its state stays: a run that was interrupted may go on.
     try:
-        save_model(model, carried(X, Y), identity.folder(settings))
+        save_model(model, identity.folder(settings))
     except OSError as error:
         if not is_simulation():  # there, whoever runs it has all that the server has, and looks for the models
             raise

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import astuple, dataclass
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from common.coders import CODERS, Coder, omp
 from common.errors import PerdlError
-from common.files import write_npz
+from common.files import ForeignFileError, read_record, write_record
 from perdl_client.data.preprocessing import Preprocessing
 from perdl_client.data.windows_patches import Cut
 from perdl_client.learning.initialization import usage
@@ -19,7 +19,7 @@ from perdl_client.learning.local_update import relative_error
 
 Floats = NDArray[np.floating]
 
-VERSION = 1
+VERSION = 2
 """Of the file; another perdl's are refused rather than misread."""
 
 FILE = "dictionary.npz"
@@ -41,6 +41,10 @@ class ClientModel:
         How samples of a file become pieces of d numbers.
     names : tuple of str
         Of a file's features, where it told them.
+    usage : (r,) array
+        The share of the energy of its data that each atom carries, global atoms first; see :func:`carried`.
+    measures : dict of str to number
+        What was measured on its data in the end: ``n_samples``, ``error``, ``shared``, ``own``.
     """
 
     global_dictionary: Floats
@@ -49,6 +53,8 @@ class ClientModel:
     coder: Coder
     cut: Cut
     names: tuple[str, ...] = ()
+    usage: Floats = field(default_factory=lambda: np.empty(0))
+    measures: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def dictionary(self) -> Floats:
@@ -139,26 +145,25 @@ def carried(X: Floats, Y: Floats) -> Floats:
     return share
 
 
-def save_model(model: ClientModel, share: Floats, folder: Path) -> None:
+def save_model(model: ClientModel, folder: Path) -> None:
     """Write ``dictionary.npz``.
 
     Parameters
     ----------
     model : ClientModel
-    share : (r,) array
-        See :func:`carried`.
     folder : Path
+        The client's own.
 
     Notes
     -----
     ``global`` (d, r^g), ``local`` (d, r^l), ``usage`` (r,), ``shape`` of a sample, ``names`` of its features;
     ``offset``, ``scale`` and ``whitener`` of its preprocessing; ``head``, the rest as JSON.
     """
-    head = {"version": VERSION, "coder": _named(model.coder), "cut": astuple(model.cut)}
-    arrays = {"global": model.global_dictionary, "local": model.local_dictionary, "usage": share}
+    head = {"coder": _named(model.coder), "cut": astuple(model.cut), "measures": model.measures}
+    arrays = {"global": model.global_dictionary, "local": model.local_dictionary, "usage": model.usage}
     arrays |= model.preprocessing.arrays()
-    text = {"names": np.array(model.names, dtype=np.str_), "head": np.array(json.dumps(head))}
-    write_npz(folder / FILE, **arrays, **text, shape=np.array(model.cut.piece))
+    names = np.array(model.names, dtype=np.str_)
+    write_record(folder / FILE, "model", VERSION, head, {**arrays, "names": names, "shape": np.array(model.cut.piece)})
 
 
 def load_model(path: Path) -> ClientModel:
@@ -172,21 +177,16 @@ def load_model(path: Path) -> ClientModel:
     if path.is_dir():
         path = path / FILE
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {key: file[key] for key in file}
-        head = json.loads(str(arrays["head"]))
-        version = head["version"]
+        head, arrays = read_record(path, "model", VERSION)
     except OSError as error:
         raise PerdlError(
             f"{path}: {error.strerror or 'cannot be read'}; give a client's folder, which holds {FILE}: "
             "perdl-clients/NAME, or clients/NAME of a simulation"
         ) from None
-    except Exception:  # NumPy and zipfile raise many kinds
+    except ForeignFileError:
         raise PerdlError(
             f"{path} is not a client's model: give perdl-clients/NAME, or clients/NAME of a simulation"
         ) from None
-    if version != VERSION:
-        raise PerdlError(f"{path} is of format {version}, this perdl reads {VERSION}: take the perdl that wrote it")
     coder, value = head["coder"]
     kind, size, stride, shape = head["cut"]
     return ClientModel(
@@ -196,6 +196,8 @@ def load_model(path: Path) -> ClientModel:
         CODERS[coder].make(value),
         Cut(kind, size, stride, tuple(shape)),
         tuple(arrays["names"].tolist()),
+        arrays["usage"],
+        head["measures"],
     )
 
 

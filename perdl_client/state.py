@@ -10,8 +10,7 @@ import numpy as np
 from flwr.app import Context
 from numpy.typing import NDArray
 
-from common.errors import PerdlError
-from common.files import write_npz
+from common.files import ForeignFileError, read_record, write_record
 from common.protocol import Scalar, pack, unpack
 from perdl_client.learning.client import NOTHING_SEEN, Watch
 
@@ -19,7 +18,7 @@ Floats = NDArray[np.floating]
 Ints = NDArray[np.intp]
 _log = logging.getLogger("perdl.client")
 
-VERSION = 2
+VERSION = 3
 """Of the files; another perdl's are refused rather than misread."""
 
 KEPT = 3
@@ -85,8 +84,8 @@ def save_state(state: ClientState, context: Context, folder: Path | None) -> Non
     watch = np.array(astuple(state.watch), dtype=np.float64)
     arrays = {"local_dictionary": state.local_dictionary, "used": state.used, "split": state.split, "watch": watch}
     if folder is not None:
-        head = np.array([str(VERSION), state.run, state.settings, str(state.step), str(state.n_global), state.names])
-        write_npz(folder / "state" / f"{state.step:08d}.npz", head=head, **arrays)
+        head = {key: getattr(state, key) for key in ("run", "settings", "step", "n_global", "names")}
+        write_record(folder / "state" / f"{state.step:08d}.npz", "state", VERSION, head, arrays)
         _prune(folder, state.step)
     scalars: dict[str, Scalar] = {"step": state.step, "n_global": state.n_global, "names": state.names}
     record = pack(arrays, run=state.run, settings=state.settings, **scalars)
@@ -150,19 +149,10 @@ def _files(folder: Path | None) -> list[Path]:
 
 def _read(path: Path) -> ClientState | None:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            version, *head = file["head"].tolist()
-            if version != str(VERSION):
-                raise PerdlError(
-                    f"{path} is of format {version}, this perdl writes {VERSION}: go on with the perdl that wrote it"
-                )
-            run, settings, step, n_global, names = head
-            arrays = (file["used"], file["split"], _watch(file["watch"]))
-            return ClientState(run, settings, int(step), file["local_dictionary"], int(n_global), *arrays, names)
-    except PerdlError:
-        raise
-    except Exception as error:  # NumPy and zipfile raise many kinds
-        _log.warning("%s cannot be read (%s); the state before it is used", path, type(error).__name__)
+        head, arrays = read_record(path, "state", VERSION)
+        return ClientState(**head, **{**arrays, "watch": _watch(arrays["watch"])})  # type: ignore[arg-type]
+    except (OSError, ForeignFileError) as error:
+        _log.warning("%s cannot be read (%s); the state before it is used", path, error)
         return None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Mapping
@@ -13,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.errors import PerdlError, SettingsError
-from common.files import plain, write_npz
+from common.errors import SettingsError
+from common.files import ForeignFileError, read_record, write_record
 
 Floats = NDArray[np.floating]
 _log = logging.getLogger("perdl.server")
 
-VERSION = 2
+VERSION = 3
 NEWEST, BEFORE = "checkpoint.npz", "checkpoint-before.npz"
 
 
@@ -66,10 +65,9 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
     head = {key: getattr(checkpoint, key) for key in ("run", "round", "members", "report", "bytes", "seconds", "ended")}
     arrays: dict[str, NDArray[Any]] = {"dictionary": checkpoint.dictionary, "consensus": checkpoint.consensus}
     arrays |= {f"indices {names.index(name)}": indices for name, indices in checkpoint.matches.items()}
-    text = json.dumps({"version": VERSION, **plain(head)})
     if (folder / NEWEST).exists():
         os.replace(folder / NEWEST, folder / BEFORE)
-    write_npz(folder / NEWEST, head=np.array(text), **arrays)
+    write_record(folder / NEWEST, "checkpoint", VERSION, head, arrays)
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:
@@ -84,10 +82,8 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         if (folder / name).exists():
             try:
                 return _read(folder / name)
-            except PerdlError:
-                raise
-            except Exception as error:  # NumPy and zipfile raise many kinds
-                _log.warning("%s cannot be read (%s); the one before it is used", folder / name, type(error).__name__)
+            except (OSError, ForeignFileError) as error:
+                _log.warning("%s cannot be read (%s); the one before it is used", folder / name, error)
     raise SettingsError(
         f"{folder} holds no checkpoint that can be read: its run had not matched its clients yet, or this is not the "
         "folder of a `perdl server`; begin the run anew"
@@ -95,11 +91,6 @@ def load_checkpoint(folder: Path) -> Checkpoint:
 
 
 def _read(path: Path) -> Checkpoint:
-    with np.load(path, allow_pickle=False) as file:
-        head = json.loads(str(file["head"]))
-        if (version := head.pop("version")) != VERSION:
-            raise PerdlError(
-                f"{path} is of format {version}, this perdl reads {VERSION}: resume with the perdl that wrote it"
-            )
-        matches = {name: file[f"indices {i}"] for i, name in enumerate(head["members"]) if f"indices {i}" in file}
-        return Checkpoint(dictionary=file["dictionary"], consensus=file["consensus"], matches=matches, **head)
+    head, arrays = read_record(path, "checkpoint", VERSION)
+    matches = {name: arrays[f"indices {i}"] for i, name in enumerate(head["members"]) if f"indices {i}" in arrays}
+    return Checkpoint(dictionary=arrays["dictionary"], consensus=arrays["consensus"], matches=matches, **head)

@@ -143,7 +143,8 @@ class PerMA(Strategy):
         if former is None:
             return Federation(Roster(self.settings, exchange, secrets.token_hex(8), self.server))
         resumed = former.report.get("resumed", 0) + 1
-        self._report = {**former.report, **self._report, "rounds": former.round, "resumed": resumed}
+        known = {"rounds": former.round, "resumed": resumed, "started": former.report["started"]}
+        self._report = {**former.report, **self._report, **known}
         members = [
             Member(name, dict(facts), gone=True, indices=former.matches.get(name))
             for name, facts in former.members.items()

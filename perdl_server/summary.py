@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from importlib import metadata
 from platform import python_version
 from typing import Any
@@ -19,11 +20,12 @@ Floats = NDArray[np.floating]
 
 
 def describe(settings: Settings) -> dict[str, Any]:
-    """Return what a summary says of a run before it began: ``settings`` and ``versions``."""
+    """Return what a summary says of a run before it began: ``settings``, ``started`` and ``versions``."""
     packages = ("perdl", "flwr", "numpy", "scipy")
     versions: dict[str, Any] = {name: _version(name) for name in packages}
     return {
         "settings": settings.model_dump(exclude_none=True),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {**versions, "python": python_version(), "protocol": PROTOCOL},
     }
 

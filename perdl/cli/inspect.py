@@ -142,13 +142,20 @@ def report(
     folder: Annotated[Path, typer.Argument(help="of a simulation, a server or one client")],
     output: Annotated[Path | None, typer.Option(help="file to write; default FOLDER/report.html")] = None,
 ) -> None:
-    """Write one page of HTML about a run or a client's model, with all figures inside."""
-    from common.files import write_text
-    from perdl.report.page import render_report
+    """Write one page of HTML about a run or a client's model, with all figures inside, and its atoms as CSV.
 
-    page = render_report(folder)
-    path = folder / "report.html" if output is None else output
+    The atoms go to atoms.csv in FOLDER: a row a feature, a column an atom.
+    """
+    from common.files import write_text
+    from perdl.report.page import REPORT, render_report
+    from perdl.results.atoms_table import write_atoms
+    from perdl.results.run_result import as_result
+
+    path = folder / REPORT if output is None else output
     if path.is_dir():
         raise SettingsError(f"--output {path}: is a folder; name a file")
-    write_text(path, page)
+    result = as_result(folder)
+    if output is None:
+        write_atoms(result, folder / "atoms.csv")
+    write_text(path, render_report(result))
     print_line(out, f"report: {path}")

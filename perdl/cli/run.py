@@ -135,7 +135,7 @@ def server(
             view.watching(settings, after=done, log=server_log(folder)),
         ):
             summary = serve(settings, address, ready, certs=certs, on_event=view.line, resume=resume is not None)
-            undrawn = _draw(folder)
+            undrawn = _draw(folder, report=dashboard or dashboard_port > 0)
     view.end(summary, folder)
     if undrawn:
         raise undrawn
@@ -235,12 +235,16 @@ def experiment(
     print_experiment(out, results, Path(settings.output))
 
 
-def _draw(folder: Path) -> OSError | None:
-    """Draw a run's figures; return why that failed, for the run itself is to be shown first."""
+def _draw(folder: Path, report: bool = False) -> OSError | None:
+    """Draw a run's figures, and write its report; return why that failed, for the run itself is to be shown first."""
+    from common.files import write_text
     from perdl.plots import draw_figures
+    from perdl.report.page import REPORT, render_report
 
     try:
         draw_figures(folder, ["png"])
+        if report:
+            write_text(folder / REPORT, render_report(folder))
     except OSError as error:
         return error
     return None

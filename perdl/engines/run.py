@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,12 +11,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from common.errors import FederationError, PerdlError, SettingsError, UnsavedError
+from common.errors import FederationError, SettingsError, UnsavedError
 from common.files import remove_leftovers, write_json
 from common.heartbeat import signs_of_life
 from common.logs import LOG
 from common.settings import Settings, override_settings, settings_from_values
 from common.words import listed
+from perdl.results.run_result import read_summary
 from perdl_client.data.load import check_data, client_files, client_names, video_frames
 from perdl_server.checkpoint import NEWEST, load_checkpoint
 from perdl_server.results import LAST_ROUND, NEW, RESUMED, SERVED, STOP, stop_run_in
@@ -263,27 +263,3 @@ def _check_names(settings: Settings) -> None:
     unknown = sorted(set(settings.clients) - set(names))
     if unknown:
         raise SettingsError(f"clients.{unknown[0]}: no client has this name; their names are {listed(names)}")
-
-
-def read_summary(folder: Path) -> dict[str, Any]:
-    """Return ``summary.json`` of a run.
-
-    Raises
-    ------
-    PerdlError
-        If there is none.
-    """
-    path = folder / "summary.json"
-    try:
-        summary = json.loads(path.read_text(encoding="utf-8"))
-    except OSError:
-        raise PerdlError(
-            f"{folder} holds no summary.json: the run did not end, or this is not a run's folder"
-        ) from None
-    except ValueError:
-        raise PerdlError(f"{path} is not JSON: another program wrote it, or cut it short") from None
-    tables = ("settings", "clients", "final", "bytes")
-    known = isinstance(summary, dict) and all(isinstance(summary.get(key), dict) for key in tables)
-    if not known or not all(isinstance(facts, dict) for facts in summary["clients"].values()):
-        raise PerdlError(f"{path} is not of a run: give the folder of a simulation or a server")
-    return dict(summary)

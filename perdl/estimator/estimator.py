@@ -260,8 +260,8 @@ class PerDL(Outcome):
     def _learn(
         self, datasets: Any, former: Fitted | None, rounds: int | None = None, callbacks: Sequence[Callback] = ()
     ) -> Self:
+        from perdl.engines.simulate import warn_of_doubts
         from perdl.estimator.fitted import federate
-        from perdl.results.api import warn_of_doubts
         from perdl_client.data.load import check_features
         from perdl_client.data.quality import doubts, facts
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.errors import PerdlError
-from common.files import write_npz
+from common.files import ForeignFileError, read_record, write_record
 from common.settings import Settings, settings_from_values
 from perdl.perma import adapt
 from perdl_client.data.preprocessing import Preprocessing, fit_preprocessing
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.floating]
 State = dict[str, Any]
 
-VERSION = 2
+VERSION = 3
 """Of the file."""
 
 _NOT_OF_THE_REPORT = ("clients", "final", "stop_reason", "bytes", "seconds")
@@ -152,7 +151,7 @@ def _federate(
     from common.protocol import unpack
     from perdl.engines.in_process import run_in_process
     from perdl.engines.run import add_warnings, check_models
-    from perdl.results.api import read_run
+    from perdl.results.run_result import read_run
     from perdl_client.app import app as client_app
     from perdl_client.data.load import SAMPLES
     from perdl_server.app import app, resuming
@@ -169,7 +168,7 @@ def _federate(
     if doubts:
         add_warnings(Path(settings.output), doubts)
     run = read_run(settings.output)
-    check_models(run.folder, run.summary)
+    check_models(Path(settings.output), run.summary)
     after = [unpack(state) for state in states]
     prepared = {name: _prepared(name, rows, settings)[:2] for name, rows in samples.items()}
     return Fitted(
@@ -234,8 +233,8 @@ def save_fitted(path: Path, head: Mapping[str, Any], fitted: Fitted) -> None:
         kept, state = _parted(fitted.states.get(name, {}))
         arrays |= {f"{i} state {key}": value for key, value in kept.items()}
         clients.append({"name": name, "scale": fitted.scales[name], "state": state})
-    text = {"version": VERSION, "summary": fitted.summary, "history": fitted.history, "clients": clients, **head}
-    write_npz(path, head=np.array(json.dumps(text)), **arrays)
+    values = {"summary": fitted.summary, "history": fitted.history, "clients": clients, **head}
+    write_record(path, "estimator", VERSION, values, arrays)
 
 
 def load_fitted(path: Path) -> tuple[dict[str, Any], Fitted]:
@@ -247,16 +246,11 @@ def load_fitted(path: Path) -> tuple[dict[str, Any], Fitted]:
         If the file is not there, is not such a file, or another version of perdl wrote it.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {key: file[key] for key in file}
-        head = json.loads(str(arrays.pop("head")))
-        version, _ = head["version"], head["history"]  # a client's own file has a head too
+        head, arrays = read_record(path, "estimator", VERSION)
     except OSError as error:
         raise PerdlError(f"{path}: {error.strerror or 'cannot be read'}; correct the path") from None
-    except Exception:  # NumPy and zipfile raise many kinds
+    except ForeignFileError:
         raise PerdlError(f"{path} is not a model that PerDL.save wrote") from None
-    if version != VERSION:
-        raise PerdlError(f"{path} is of format {version}, this perdl reads {VERSION}: take the perdl that wrote it")
     clients = {client["name"]: (f"{i} ", client) for i, client in enumerate(head.pop("clients"))}
     states: dict[str, State] = {}
     for name, (mark, client) in clients.items():

@@ -17,6 +17,7 @@ import numpy as np
 from common.errors import SettingsError
 from common.protocol import natural_key
 from perdl.monitoring.jsonl import Tail, identity
+from perdl.report.page import REPORT
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -28,7 +29,7 @@ _POINTS = 300
 _LINES = 40
 """Of the log."""
 _LAST_LOOK = 2.5
-"""Seconds that a page which is open has to hear how the run ended."""
+"""Seconds that a page which is open has to hear how the run ended, and again to take the report."""
 _HEADERS = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -59,9 +60,10 @@ class Board:
         self._lines: deque[dict[str, str]] = deque(maxlen=_LINES)
         self._facts: dict[str, Any] = {}
         self._asked = -np.inf
-        self.over = ""
-        """Why there will be no more, where no summary tells."""
+        self.closing = False
+        """Whether the server is about to end; it has written all that it will write."""
         self.told_the_end = threading.Event()
+        self.gave_the_report = threading.Event()
 
     @property
     def watched(self) -> bool:
@@ -72,11 +74,12 @@ class Board:
         """Return all that the page shows."""
         self._asked = time.monotonic()
         summary = self._ended()  # looked for first: what was written before it is then seen below
-        ended = self._why(summary) if summary else self.over
+        closing = self.closing
+        ended = self._why(summary) if summary else "the server ended without results" if closing else ""
         self._read()
         rounds = [self._rounds[t] for t in sorted(self._rounds)]
         shown = np.unique(np.linspace(0, max(len(rounds) - 1, 0), min(len(rounds), _POINTS)).astype(int))
-        if ended:
+        if closing:
             self.told_the_end.set()
         return {
             "title": self._folder.name,
@@ -88,9 +91,16 @@ class Board:
             "clients": [self._clients[name] for name in sorted(self._clients, key=natural_key)],
             "log": list(self._lines),
             "ended": ended,
+            "closing": closing,
+            "report": self.report.exists() and bool(ended),
             "notes": summary.get("warnings", []),
             **self._facts,
         }
+
+    @property
+    def report(self) -> Path:
+        """The page about the run that stays."""
+        return self._folder / REPORT
 
     def _read(self) -> None:
         for row in self._tails["rounds"].new_rows():
@@ -129,11 +139,12 @@ class Board:
 def make_app(board: Board) -> Starlette:
     """Return the page, its files and ``/state.json``: to be read only, and under this machine's own names only."""
     from starlette.applications import Starlette
+    from starlette.background import BackgroundTask
     from starlette.middleware import Middleware
     from starlette.middleware.trustedhost import TrustedHostMiddleware
     from starlette.requests import Request
-    from starlette.responses import JSONResponse
-    from starlette.routing import Mount, Route
+    from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+    from starlette.routing import BaseRoute, Mount, Route
     from starlette.staticfiles import StaticFiles
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -153,10 +164,19 @@ def make_app(board: Board) -> Starlette:
     async def state(request: Request) -> JSONResponse:  # in the event loop, hence one at a time
         return JSONResponse(board.state())
 
+    async def report(request: Request) -> Response:
+        if not board.report.exists():
+            return PlainTextResponse("there is no report yet", 404)
+        return FileResponse(board.report, background=BackgroundTask(board.gave_the_report.set))
+
     files = StaticFiles(directory=Path(__file__).parent / "static", html=True)
     # A page of another site, to which a name server gave this machine's address, comes under another name.
     hosts = Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"], www_redirect=False)
-    routes = [Route("/state.json", state, methods=["GET"]), Mount("/", files)]
+    routes: list[BaseRoute] = [
+        Route("/state.json", state, methods=["GET"]),
+        Route("/report.html", report, methods=["GET"]),
+    ]
+    routes = [*routes, Mount("/", files)]
     return Starlette(routes=routes, middleware=[Middleware(Headers), hosts])
 
 
@@ -201,10 +221,11 @@ def dashboard(settings: Settings, log: Path, port: int = 0) -> Iterator[str]:
     try:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
     finally:
-        board.over = "the server ended without results"
-        if board.watched:
-            board.told_the_end.wait(_LAST_LOOK)
+        board.closing = True
+        if board.watched and board.told_the_end.wait(_LAST_LOOK):
             time.sleep(0.1)  # for the answer to be sent
+            if board.report.exists():
+                board.gave_the_report.wait(_LAST_LOOK)
         server.should_exit = True
         thread.join(2.0)
         listener.close()

@@ -5,44 +5,34 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from common.settings import Settings
 from perdl.monitoring.progress import human_bytes
-from perdl.report.captions import counted, first_of, participants, sentences, shares, why_not
-from perdl.results.readings import Reading, read
+from perdl.report.figure import FigureKind, Row
+from perdl.report.figures import FIGURES
+from perdl.report.figures.participation import answered_rounds
+from perdl.report.figures.variance import explained_parts, main_finding
+from perdl.report.words import counted, first_of
+from perdl.results.run_result import RunResult, as_result
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+REPORT = "report.html"
+"""Its name in the folder of a run or a client."""
 _MOST_SVG = 1_000_000
 """Bytes of a figure from which on its pixels are smaller."""
 _MOST_OWN = 8
 """Clients whose own atoms are drawn."""
 
-_TITLES = {
-    "convergence": "Convergence",
-    "path_lengths": "How near the matched atoms lay",
-    "variance": "Shared, own, unexplained",
-    "atoms": "Shared atoms",
-    "own_atoms": "Own atoms",
-    "usage": "How much each atom carries",
-    "participation": "Who took part",
-}
-_HINTS = {
-    "convergence": "A good run falls and then rests: the error of all clients, the largest move of a shared atom. "
-    "Consensus is 1 where all clients' versions of an atom agree; it cannot tell a wrong match.",
-    "path_lengths": "What is shared lies near across clients; the lengths jump where shared atoms end. Paths as long "
-    "as those of unrelated atoms hold nothing that was shared from the start.",
-    "variance": "The energy of each client's data, after its preprocessing, that shared atoms explain, that its own "
-    "atoms add, and that neither explains.",
-    "atoms": "What all clients have in common.",
-    "own_atoms": "What a client has alone.",
-    "usage": "A row that is dark for one client only is hardly shared. A cross: no sample uses that atom.",
-    "participation": "Gaps are rounds that a client did not answer.",
+_PREPARED = {
+    "window": "cut into windows of {} rows",
+    "patch": "cut into patches of {} pixels a side",
+    "center": "centred by each client's own mean",
+    "divide_by": "divided by {}",
+    "whiten": "whitened",
 }
 _WHAT = {
     "summary.json": "settings, versions, why it ended, final numbers",
@@ -50,6 +40,7 @@ _WHAT = {
     "rounds.jsonl": "a row for each round",
     "global_dictionary.npz": "the shared atoms and their consensus",
     "dictionary.npz": "the client's model: shared and own atoms, what is done to samples",
+    "atoms.csv": "the atoms as a table: a row a feature, a column an atom",
     "log.jsonl": "the server's log",
     "superlink.log": "the log of Flower's SuperLink",
     "checkpoint.npz": "what a server needs to resume",
@@ -63,11 +54,12 @@ _WHAT = {
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure of the page: its element, and what it shows in words."""
+    """A figure of the page: its element, what it shows in words, and the numbers behind it."""
 
     title: str
     text: str
     html: str
+    numbers: list[Row]
 
 
 @dataclass(frozen=True)
@@ -98,39 +90,43 @@ def render_report(source: Any) -> str:
     """
     from jinja2 import Environment, PackageLoader
 
-    reading = read(source)
+    result = as_result(source)
     page = Environment(loader=PackageLoader("perdl.report", ""), autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    changed, default = _settings(reading.summary.get("settings", {}))
+    changed, default = _settings(result.summary.get("settings", {}))
     return page.get_template("report.html").render(
-        reading=reading,
-        lead=_lead(reading),
-        failed=_failure(reading),
-        notes=_notes(reading),
+        result=result,
+        lead=_lead(result),
+        source=_source(result),
+        failed=_failure(result),
+        notes=_notes(result),
         changed=changed,
         default=default,
-        sections=list(_sections(reading)),
-        evaluation=reading.summary.get("evaluation", {}),
-        participants=_participants(reading),
-        files=_files(reading.folder),
-        traffic=_traffic(reading.summary.get("bytes", {})),
-        versions=reading.summary.get("versions", {}),
+        sections=list(_sections(result)),
+        evaluation=result.summary.get("evaluation", {}),
+        participants=_participants(result),
+        files=_files(result.folder),
+        traffic=_traffic(result.summary.get("bytes", {})),
+        versions=result.summary.get("versions", {}),
     )
 
 
-def _lead(reading: Reading) -> str:
+def _lead(result: RunResult) -> str:
     """What came out, in words."""
-    s, r_g, d = reading.summary, reading.global_dictionary.shape[1], len(reading.global_dictionary)
-    if reading.client:
-        own = reading.own[reading.client].shape[1]
-        text = f"The model of {reading.client}: {counted(r_g, 'shared atom')} and {own} of its own over {d} features."
-        u = reading.usage.get(reading.client)
+    s, r_g, d = result.summary, result.global_dictionary.shape[1], len(result.global_dictionary)
+    if result.client:
+        own, used = result.local_dictionaries[result.client].shape[1], len(result.by_energy(result.client))
+        text = f"The model of {result.client}: {counted(r_g, 'shared atom')} and {own} of its own over {d} features."
+        text += f" Its samples use {used} of its own." if used < own else ""
+        u = result.usage.get(result.client)
         if u is not None and r_g:
             shared, rest = float(u[:r_g].sum()), float(u[r_g:].sum())
             text += f" Codes of shared atoms carry {shared:.0%} of the energy of its data, those of its own {rest:.0%}."
+        if "error" in result.measures:
+            text += f" The relative error of its data is {result.measures['error']:.2g}."
         return text
     rounds = int(s.get("rounds", 0))
     found = counted(r_g, "shared atom") + f" over {d} features" if d else "no shared atoms: nothing was matched"
-    text = f"{counted(len(reading.clients), 'client')}, {found}, {counted(rounds, 'round')}"
+    text = f"{counted(len(result.clients), 'client')}, {found}, {counted(rounds, 'round')}"
     text += f" in {s['seconds']:.1f} s. " if "seconds" in s else ". "
     text += {
         "tolerance": f"It ended because no shared atom moved more than {s.get('settings', {}).get('tolerance', 0):g}.",
@@ -140,8 +136,8 @@ def _lead(reading: Reading) -> str:
     if consensus is not None and rounds:
         agree = "Clients agree on every shared atom" if consensus >= 0.9 else "Clients do not agree on all shared atoms"
         text += f" {agree} (least consensus {consensus:.3f})."
-    if shares(reading):
-        text += f" {sentences('variance', reading).partition('. ')[0].rstrip('.')}."
+    if explained_parts(result):
+        text += f" {main_finding(result)}"
     error = s.get("final", {}).get("error") or {}
     if error:
         text += (
@@ -151,10 +147,10 @@ def _lead(reading: Reading) -> str:
     return text + (f" The data are made up, and the shared atoms are {truth:.1e} from the truth." if truth else "")
 
 
-def _failure(reading: Reading) -> str:
+def _failure(result: RunResult) -> str:
     """Why the run did not come to its end; empty if it did."""
-    reason = str(reading.summary.get("stop_reason", ""))
-    if reading.client or reason in ("tolerance", "rounds"):
+    reason = str(result.summary.get("stop_reason", ""))
+    if result.client or reason in ("tolerance", "rounds"):
         return ""
     if reason == "interrupted":
         return "The run was interrupted. What is here was done until then."
@@ -163,12 +159,12 @@ def _failure(reading: Reading) -> str:
     return f"The run was ended before its time: {reason}." if reason else "It is not known why the run ended."
 
 
-def _notes(reading: Reading) -> list[str]:
+def _notes(result: RunResult) -> list[str]:
     """What makes the result doubtful: what the server saw, and what only the clients' own models tell."""
-    notes = list(reading.summary.get("warnings", []))
-    r_g = reading.global_dictionary.shape[1]
-    if r_g and reading.usage and not any("codes use" in note for note in notes):
-        dead = np.flatnonzero((np.array([u[:r_g] for u in reading.usage.values()]) == 0).all(axis=0))
+    notes = list(result.summary.get("warnings", []))
+    r_g = result.global_dictionary.shape[1]
+    if r_g and result.usage and not any("codes use" in note for note in notes):
+        dead = np.flatnonzero((np.array([u[:r_g] for u in result.usage.values()]) == 0).all(axis=0))
         if len(dead):
             named = ", ".join(str(j + 1) for j in dead[:10]) + (", ..." if len(dead) > 10 else "")
             notes.append(
@@ -198,55 +194,77 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
             yield prefix + name, str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _sections(reading: Reading) -> Iterator[Section]:
+def _source(result: RunResult) -> list[tuple[str, str]]:
+    """When it ran, on what, and in which units: names and texts."""
+    summary = result.summary
+    data = summary.get("settings", {}).get("data", {})
+    rows = (
+        [("began", str(summary["started"]).replace("T", " ").replace("+00:00", " UTC"))] if "started" in summary else []
+    )
+    if result.client and result.folder is not None:
+        written = datetime.fromtimestamp((result.folder / "dictionary.npz").stat().st_mtime, UTC)
+        rows.append(("written", f"{written:%Y-%m-%d %H:%M:%S} UTC"))
+    if data:
+        where = f", {data['path']}" if data.get("path") else ""
+        samples = [facts["n_samples"] for facts in result.clients.values() if "n_samples" in facts]
+        rows.append(("data", f"{data['source']}{where}; {counted(sum(samples), 'sample')} in all"))
+        rows.append(("units", _units(data)))
+    rows.append(("error", "relative: the norm of what the atoms leave, over that of the data they are learnt from"))
+    return rows
+
+
+def _units(data: Mapping[str, Any]) -> str:
+    """What was done to the samples before they were learnt from, and so in which units atoms are."""
+    texts = [text.format(data[key]) for key, text in _PREPARED.items() if data.get(key)]
+    if data.get("scale", "none") != "none":
+        texts.append(f"scaled ({data['scale']})")
+    return f"samples were {', '.join(texts)}; atoms are of samples so prepared" if texts else "those of the samples"
+
+
+def _sections(result: RunResult) -> Iterator[Section]:
     """Draw what there is to draw, in the order of the page."""
-    from perdl import plots
-
-    first = next(iter(reading.own), None)
-    for name, title in _TITLES.items():
-        if reading.client and name in ("convergence", "path_lengths", "variance", "participation"):
-            continue  # of a run, not of a model
-        reason = why_not(name, reading, first)
-        pictures, more, note = [], [], ""
-        if not reason and name == "own_atoms":
-            clients = [client for client in reading.own if not why_not(name, reading, client)]
-            drawn = [_picture(name, reading, plots.atoms(reading, client), client) for client in clients[:_MOST_OWN]]
-            pictures, more, note = drawn[:1], drawn[1:], first_of(_MOST_OWN, len(clients)).strip()
-        elif not reason:
-            pictures = [_picture(name, reading, getattr(plots, name)(reading))]
-        yield Section(name, title, _HINTS[name], pictures, more, reason, note)
+    for name, kind in FIGURES.items():
+        if result.client and not kind.of_model:
+            continue
+        clients: list[str | None] = [*result.local_dictionaries] if kind.per_client else [None]
+        drawable = [client for client in clients if not kind.why_not(result, client)]
+        reason = "" if drawable else kind.why_not(result, clients[0] if clients else None)
+        pictures = [_picture(name, kind, result, client) for client in drawable[:_MOST_OWN]]
+        note = first_of(_MOST_OWN, len(drawable)).strip()
+        yield Section(name, kind.title, kind.hint, pictures[:1], pictures[1:], reason, note)
 
 
-def _picture(name: str, reading: Reading, figure: Figure, client: str | None = None) -> Picture:
+def _picture(name: str, kind: FigureKind, result: RunResult, client: str | None) -> Picture:
     from html import escape
 
+    from perdl import plots
     from perdl.report.drawing import inline, to_png, to_svg
 
-    text, svg = sentences(name, reading, client), to_svg(figure)
-    title = _TITLES[name] if client is None else f"{_TITLES[name]} of {client}"
-    mark = name if client is None else f"{name}-{list(reading.own).index(client)}"
+    text, svg = kind.caption(result, client), to_svg(plots.draw(name, result, client))
+    title = kind.title if client is None else f"{kind.title} of {client}"
+    mark = name if client is None else f"{name}-{list(result.local_dictionaries).index(client)}"
     alt = escape(f"{title}. {text}")
     if len(svg) <= _MOST_SVG:
         html = inline(svg, mark).replace("<svg", f'<svg role="img" aria-label="{alt}"', 1)
     else:
-        data = base64.b64encode(to_png(figure)).decode()
+        data = base64.b64encode(to_png(plots.draw(name, result, client))).decode()
         html = f'<img alt="{alt}" src="data:image/png;base64,{data}">'
-    return Picture(title, text, html)
+    return Picture(title, text, html, kind.numbers(result, client))
 
 
-def _participants(reading: Reading) -> list[dict[str, str]]:
+def _participants(result: RunResult) -> list[dict[str, str]]:
     """A row for each client: what it brought, when it was there, what came out."""
-    answered = participants(reading)
-    with_files = any("file" in facts for facts in reading.clients.values())
+    answered = answered_rounds(result)
+    with_files = any("file" in facts for facts in result.clients.values())
     rows = []
-    for name, facts in reading.clients.items():
+    for name, facts in result.clients.items():
         rounds = len(answered.get(name, ()))
         row = {
             "client": name,
             "samples": str(facts.get("n_samples", "-")),
             "atoms": str(facts.get("n_atoms", "-")),
             "used": f"{facts['nonzeros']:.1f}" if "nonzeros" in facts else "-",
-            "rounds": f"{rounds} of {reading.summary.get('rounds', 0)}" if reading.metrics else "-",
+            "rounds": f"{rounds} of {result.summary.get('rounds', 0)}" if result.metrics else "-",
             "came back": str(facts.get("returns", 0)),
         }
         row |= {
@@ -264,7 +282,7 @@ def _files(folder: Path | None) -> list[tuple[str, str, str]]:
     """Name, size and purpose of what lies in the folder."""
     rows = []
     for path in sorted(folder.iterdir()) if folder is not None and folder.is_dir() else ():
-        if path.name.startswith(".") or path.name == "report.html":
+        if path.name.startswith(".") or path.name == REPORT:
             continue
         sizes = [one.stat().st_size for one in path.rglob("*") if one.is_file()] if path.is_dir() else []
         size = f"{counted(len(sizes), 'file')}, {human_bytes(sum(sizes))}"

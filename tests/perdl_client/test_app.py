@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import logging
 import pickle
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from common.settings import load_settings
 from perdl_client.app import app
 from perdl_client.data.load import Identity, load_data
 from perdl_client.data.memory import memory_of
+from perdl_client.state import VERSION
 
 RUNS = itertools.count(1)
 
@@ -150,9 +152,9 @@ def test_states_of_another_format_are_refused(client):
     newest = max((client.folder / "own" / "state").iterdir())
     with np.load(newest) as file:
         arrays = dict(file)
-    arrays["head"][0] = "7"
-    np.savez(newest, **arrays)
-    assert refused(first_update(restarted(client), t=2), "is of format 7, this perdl writes 2")
+    head = json.loads(str(arrays["head"])) | {"version": 7}
+    np.savez(newest, **{**arrays, "head": np.array(json.dumps(head))})
+    assert refused(first_update(restarted(client), t=2), f"is of format 7, this perdl reads {VERSION}")
 
 
 def test_a_disk_that_is_full_loses_no_state(client, monkeypatch):
@@ -163,7 +165,7 @@ def test_a_disk_that_is_full_loses_no_state(client, monkeypatch):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("perdl_client.state.write_npz", full)
+        patch.setattr("perdl_client.state.write_record", full)
         assert refused(first_update(client, t=3), "its own disk or folder fails it: No space left on device")
         assert refused(first_update(client, t=2), "No space left on device")
     assert same(first_update(client, t=2), expected)

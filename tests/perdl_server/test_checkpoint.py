@@ -82,7 +82,7 @@ def test_a_process_that_dies_between_the_two_renames_leaves_one(tmp_path, monkey
         raise SystemExit
 
     with monkeypatch.context() as patch:
-        patch.setattr("perdl_server.checkpoint.write_npz", die)
+        patch.setattr("perdl_server.checkpoint.write_record", die)
         with pytest.raises(SystemExit):
             save_checkpoint(checkpoint(2), tmp_path)
     assert load_checkpoint(tmp_path).round == 1
@@ -99,7 +99,7 @@ def test_another_format_and_none_at_all_are_named(tmp_path):
         arrays = dict(file)
     head = json.loads(str(arrays["head"])) | {"version": 8}
     np.savez(tmp_path / NEWEST, **{**arrays, "head": np.array(json.dumps(head))})
-    with pytest.raises(PerdlError, match="is of format 8, this perdl reads 2"):
+    with pytest.raises(PerdlError, match="is of format 8, this perdl reads 3"):
         load_checkpoint(tmp_path)
 
 

@@ -90,18 +90,27 @@ function show(state) {
   );
 }
 
+// The server ends soon, so the page keeps the report itself.
+async function keepReport() {
+  const answer = await fetch("report.html", { cache: "no-store" });
+  if (!answer.ok) return;
+  at("report").href = URL.createObjectURL(await answer.blob());
+  at("report").hidden = false;
+}
+
 async function poll() {
-  let ended = false;
+  let last = false;
   try {
     const answer = await fetch("state.json", { cache: "no-store" });
     const state = await answer.json();
     show(state);
-    ended = Boolean(state.ended);
+    last = state.closing;
+    if (last && state.report) await keepReport();
   } catch {
     at("status").textContent = "The server does not answer any more. Below is what was seen last.";
     at("status").className = "bad";
   }
-  if (!ended) setTimeout(poll, 1000);
+  if (!last) setTimeout(poll, 1000);
 }
 
 poll();

@@ -79,6 +79,11 @@ def test_it_tells_what_the_files_tell_and_bears_half_lines(settings, tmp_path):
         assert not told["ended"]
         folder.save_summary({"stop_reason": "failed: too few", "warnings": ["beware"]})
         assert (state(url)["ended"], state(url)["notes"]) == ("failed: too few", ["beware"])
+        assert not state(url)["report"]
+        assert ask(url, "/report.html")[0].status == 404
+        (folder.path / "report.html").write_text("<!DOCTYPE html>")
+        assert state(url)["report"]
+        assert ask(url, "/report.html")[1] == "<!DOCTYPE html>"
 
 
 def test_a_long_run_is_thinned_and_a_resumed_one_read_again(settings, tmp_path):
@@ -169,6 +174,11 @@ def test_a_browser_sees_a_real_run_grow_and_end(processes, page):
     error = processes.rounds()[-1]["error_before_update"]["median"]
     assert page.get_attribute("#error", "aria-label") == f"median relative error: {error:.3g} in round 8"
     assert page.evaluate("document.documentElement.scrollWidth") == 360
-    assert page.said == []
+    page.locator("#report").wait_for()
     assert processes.wait("server") == 0
+    with page.expect_download() as saved:  # the page keeps it, for the server has ended
+        page.locator("#report").click()
+    assert saved.value.suggested_filename == "report.html"
+    assert saved.value.path().read_text() == (processes.folder / "served" / "report.html").read_text()
+    assert page.said == []
     assert [processes.wait(name) for name in ("ada", "bob")] == [0, 0]

@@ -17,7 +17,7 @@ import perdl
 from common.errors import PerdlError
 from perdl import plots
 from perdl.report.drawing import HATCH, OWN, REST, SHARED, to_svg
-from perdl.results.readings import Reading, read
+from perdl.results.run_result import RunResult, as_result
 
 RUN = ("convergence", "path_lengths", "variance", "atoms", "usage", "participation")
 
@@ -38,9 +38,9 @@ def model():
 
 
 def made_up(**changes):
-    """A reading of two clients and one shared atom, as far as a test does not say otherwise."""
-    reading = Reading("made up", {"clients": {"a": {}, "b": {}}, "n_global": 1}, [], [], np.eye(4)[:, :1], np.ones(1))
-    return dataclasses.replace(reading, shape=(4,), **changes)
+    """A result of two clients and one shared atom, as far as a test does not say otherwise."""
+    result = RunResult(None, {"clients": {"a": {}, "b": {}}, "n_global": 1}, np.eye(4)[:, :1], np.ones(1))
+    return dataclasses.replace(result, shape=(4,), **changes)
 
 
 @pytest.mark.parametrize("name", RUN)
@@ -103,33 +103,35 @@ def test_usage_is_that_of_the_clients_models(run):
     shown = axes.images[0].get_array() ** 3
     for column, name in enumerate(run.summary["clients"]):
         with np.load(run.folder / "clients" / name / "dictionary.npz") as file:
-            np.testing.assert_allclose(shown[:, column], file["usage"])
+            np.testing.assert_allclose(shown[:-1, column], file["usage"][:3])
+            np.testing.assert_allclose(shown[-1, column], file["usage"][3:].sum())
+    assert axes.get_yticklabels()[-1].get_text() == "all own", "own atoms of different clients have no row in common"
 
 
 def test_an_atom_without_any_use_gets_a_cross_and_a_word():
-    reading = made_up(usage={"a": np.array([0, 0.5, 0.2]), "b": np.array([0, 0.9])})
-    (cross,) = plots.usage(reading).axes[0].lines[:1]
+    result = made_up(usage={"a": np.array([0, 0.5, 0.2]), "b": np.array([0, 0.9])})
+    (cross,) = plots.usage(result).axes[0].lines[:1]
     np.testing.assert_array_equal(cross.get_data(), [[0, 1], [0, 0]])
-    assert "No client uses shared atom 1." in plots.describe("usage", reading)
+    assert "No client uses shared atom 1." in plots.describe("usage", result)
 
 
 def test_participation_has_a_gap_where_a_client_was_away():
     rows = [{"round": t, "client": name} for t in range(1, 8) for name in "ab" if not (name == "b" and t in (3, 4, 7))]
-    reading = made_up(metrics=rows)
-    spans = [path.vertices[:, 0].tolist() for lines in plots.participation(reading).axes[0].collections
+    result = made_up(metrics=rows)
+    spans = [path.vertices[:, 0].tolist() for lines in plots.participation(result).axes[0].collections
              for path in lines.get_paths()]  # fmt: skip
     assert spans == [[0.6, 7.4], [0.6, 2.4], [4.6, 6.4]]
-    assert "b missed 3" in plots.describe("participation", reading)
+    assert "b missed 3" in plots.describe("participation", result)
 
 
 def test_atoms_are_bars_with_names_where_features_are_few(run):
     D = np.array([[0.0, -0.8, 0.6, 0.0], [1, 0, 0, 0]]).T
-    (axes,) = plots.atoms(made_up(global_dictionary=D, names=("age", "a$b$", "x" * 40, "<b>"))).axes
+    (axes,) = plots.atoms(made_up(global_dictionary=D, feature_names=("age", "a$b$", "x" * 40, "<b>"))).axes
     bars = np.array([[bar.get_width() for bar in container] for container in axes.containers])
     assert (bars[0] / bars[0].max()).round(6).tolist() == [0, 1, -0.75, 0], "the larger part is positive"
     names = [text.get_text() for text in axes.get_yticklabels()]
     assert names == ["age", r"a\$b\$", "x" * 17 + "…", "<b>"]
-    svg = to_svg(plots.atoms(made_up(global_dictionary=D, names=("age", "a$b$", "x", "<b>"))))
+    svg = to_svg(plots.atoms(made_up(global_dictionary=D, feature_names=("age", "a$b$", "x", "<b>"))))
     assert ">a$b$<" in svg.replace("\\", "")
     assert "<b>" not in svg
 
@@ -137,15 +139,15 @@ def test_atoms_are_bars_with_names_where_features_are_few(run):
 @pytest.mark.parametrize(("shape", "most"), [((4, 6), 100), ((4, 2, 3), 100), ((30,), 30), ((3,), 8)])
 def test_many_atoms_are_cut_to_what_fits_and_it_is_said(shape, most):
     rng = np.random.default_rng(0)
-    reading = made_up(global_dictionary=rng.standard_normal((int(np.prod(shape)), 400)))
-    reading = dataclasses.replace(reading, shape=shape)
-    assert f"The first {most} of 400 are shown." in plots.describe("atoms", reading)
-    figure = plots.atoms(reading)
+    result = made_up(global_dictionary=rng.standard_normal((int(np.prod(shape)), 400)))
+    result = dataclasses.replace(result, shape=shape)
+    assert f"The first {most} of 400 are shown." in plots.describe("atoms", result)
+    figure = plots.atoms(result)
     assert figure.get_figheight() <= 10
     if len(shape) > 1:
         (axes,) = figure.axes
         page = axes.images[0].get_array()
-        atom = reading.global_dictionary[:, 11].reshape(*shape)  # the second of the second row
+        atom = result.global_dictionary[:, 11].reshape(*shape)  # the second of the second row
         atom = atom * np.sign((atom * np.abs(atom)).sum()) / (2 * np.abs(atom).max()) + 0.5
         found = page[shape[0] + 1 : 2 * shape[0] + 1, shape[1] + 1 : 2 * shape[1] + 1]
         np.testing.assert_allclose(found, atom if len(shape) == 3 else np.repeat(atom[..., None], 3, axis=2))
@@ -153,8 +155,8 @@ def test_many_atoms_are_cut_to_what_fits_and_it_is_said(shape, most):
 
 def test_windows_of_a_series_are_curves_a_channel_each():
     atom = np.arange(12.0)[:, None] / 12
-    reading = dataclasses.replace(made_up(global_dictionary=atom), shape=(6, 2), is_series=True)
-    _, *channels = plots.atoms(reading).axes[0].lines
+    result = dataclasses.replace(made_up(global_dictionary=atom), shape=(6, 2), is_series=True)
+    _, *channels = plots.atoms(result).axes[0].lines
     assert len(channels) == 2
     assert channels[0].get_linestyle() != channels[1].get_linestyle()
     rise = -(channels[1].get_ydata() - channels[0].get_ydata())
@@ -162,45 +164,55 @@ def test_windows_of_a_series_are_curves_a_channel_each():
 
 
 def test_a_shape_that_the_source_cannot_know_is_told():
-    reading = made_up(global_dictionary=np.linspace(-1, 1, 96)[:, None])
-    reading = dataclasses.replace(reading, shape=(96,))
-    assert len(plots.atoms(reading).axes[0].lines) == 2
-    assert len(plots.atoms(reading, shape=(32, 3), series=True).axes[0].lines) == 4
-    assert "a curve over 32 rows" in plots.describe("atoms", reading, shape=(32, 3), series=True)
-    assert plots.atoms(reading, shape=(8, 12)).axes[0].images
+    result = made_up(global_dictionary=np.linspace(-1, 1, 96)[:, None])
+    result = dataclasses.replace(result, shape=(96,))
+    assert len(plots.atoms(result).axes[0].lines) == 2
+    assert len(plots.atoms(result, shape=(32, 3), series=True).axes[0].lines) == 4
+    assert "a curve over 32 rows" in plots.describe("atoms", result, shape=(32, 3), series=True)
+    assert plots.atoms(result, shape=(8, 12)).axes[0].images
     with pytest.raises(PerdlError, match=r"shape = \(8, 8\): must be numbers whose product is 96"):
-        plots.atoms(reading, shape=(8, 8))
+        plots.atoms(result, shape=(8, 8))
 
 
 @pytest.mark.parametrize("shape", [(4,), (30,), (4, 6)])
-def test_atoms_that_no_sample_uses_are_marked(shape):
+def test_own_atoms_that_no_sample_uses_are_left_out_unless_asked_for(shape):
     D = np.random.default_rng(0).standard_normal((int(np.prod(shape)), 3))
-    reading = made_up(global_dictionary=D[:, :1], own={"a": D}, usage={"a": np.array([0.3, 0.5, 1e-7, 0.1])})
-    reading = dataclasses.replace(reading, shape=shape)
-    (axes,) = plots.atoms(reading, "a").axes
-    said = [text.get_text() for text in (*axes.get_xticklabels(), *axes.get_yticklabels())]
+    result = made_up(
+        global_dictionary=D[:, :1], local_dictionaries={"a": D}, usage={"a": np.array([0.3, 0.5, 1e-7, 0.1])}
+    )
+    result = dataclasses.replace(result, shape=shape)
+    (axes,) = plots.atoms(result, "a").axes
     marked = {(4,): ["2\nunused"], (30,): ["2 unused"], (4, 6): []}[shape]  # there is no label for each image
+    labels = axes.get_xticklabels() if shape == (4,) else axes.get_yticklabels()
+    assert [text.get_text() for text in labels] == (["1"] if len(shape) > 1 else ["1", "3"]), "the largest first"
+    text = plots.describe("atoms", result, "a")
+    assert "2 atoms of a alone" in text
+    assert "energy that they carry: atom 1 (50.0%), atom 3 (10.0%). Left out: 1 atom that next to no sample" in text
+
+    (axes,) = plots.atoms(result, "a", unused=True).axes
+    said = [text.get_text() for text in (*axes.get_xticklabels(), *axes.get_yticklabels())]
     assert [text for text in said if "unused" in text] == marked
     assert len(axes.lines) == {(4,): 3, (30,): 6, (4, 6): 2}[shape]
-    assert "uses atom 2: it is pale or crossed out." in plots.describe("atoms", reading, "a")
-    assert "crossed out" not in plots.describe("atoms", reading)
+    assert "crossed out" not in plots.describe("atoms", result)
+    unused = dataclasses.replace(result, usage={"a": np.array([0, 0.5, 0.1, 0.1])})
+    assert "uses atom 1: it is pale or crossed out." in plots.describe("atoms", unused)
 
 
 def test_a_server_says_where_names_are_and_one_client_is_no_average():
     text = plots.describe("atoms", made_up())
     assert "names stay with the clients" in text
-    assert "names stay" not in plots.describe("atoms", made_up(names=tuple("abcd")))
+    assert "names stay" not in plots.describe("atoms", made_up(feature_names=tuple("abcd")))
     assert "over the clients" not in plots.describe("usage", made_up(usage={"a": np.array([0.5, 0.4])}))
 
 
 def test_a_hundred_clients_stay_legible():
     clients = {f"client-{i}": {"final_shared": 0.5, "final_own": 0.4} for i in range(100)}
-    reading = made_up(usage={name: np.array([0.5, 0.4]) for name in clients})
-    reading = dataclasses.replace(reading, summary={"clients": clients, "n_global": 1})
-    reading = dataclasses.replace(reading, metrics=[{"round": 1, "client": name} for name in clients])
+    result = made_up(usage={name: np.array([0.5, 0.4]) for name in clients})
+    result = dataclasses.replace(result, summary={"clients": clients, "n_global": 1})
+    result = dataclasses.replace(result, metrics=[{"round": 1, "client": name} for name in clients])
     for name in ("variance", "usage", "participation"):
-        assert "The first 40 of 100 are shown." in plots.describe(name, reading)
-        assert getattr(plots, name)(reading).get_figheight() < 10
+        assert "The first 40 of 100 are shown." in plots.describe(name, result)
+        assert getattr(plots, name)(result).get_figheight() < 10
 
 
 def test_colours_differ_in_grey_and_by_hatch():
@@ -239,10 +251,10 @@ def test_what_cannot_be_drawn_says_why(run, model, tmp_path):
 
 
 def test_a_name_that_no_font_has_is_drawn_without_a_word():
-    reading = made_up(metrics=[{"round": 1, "client": "猫 $\\frac{1"}])
+    result = made_up(metrics=[{"round": 1, "client": "猫 $\\frac{1"}])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert "猫" in to_svg(plots.participation(reading))
+        assert "猫" in to_svg(plots.participation(result))
 
 
 def test_importing_plots_imports_no_matplotlib():
@@ -252,6 +264,6 @@ def test_importing_plots_imports_no_matplotlib():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 
-def test_reading_a_reading_changes_nothing(run):
-    reading = read(run.folder)
-    assert read(reading) is reading
+def test_a_result_is_taken_as_it_is(run):
+    result = as_result(run.folder)
+    assert as_result(result) is result

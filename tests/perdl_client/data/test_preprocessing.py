@@ -109,16 +109,18 @@ def test_what_cannot_be_done_is_said_with_the_cure():
 def model(coder, whiten=False, names=()):
     preprocessing, Z = fitted(center=True, divide_by="1, 20, 0.3, 4", whiten=whiten)
     D = np.linalg.qr(rng.standard_normal((4, 4))).Q
-    return ClientModel(D[:, :2], D[:, 2:3], preprocessing, coder, Cut("", 0, 0, (4,)), names), Z
+    cut, measures = Cut("", 0, 0, (4,)), {"error": 0.25, "n_samples": 50}
+    return ClientModel(D[:, :2], D[:, 2:3], preprocessing, coder, cut, names, np.array([0.5, 0, 0.25]), measures), Z
 
 
 @pytest.mark.parametrize("coder", [HardThreshold(0.5), TopK(2), OMP(1)], ids=str)
 @pytest.mark.parametrize("whiten", [False, True])
 def test_a_model_is_the_same_after_it_was_saved(tmp_path, coder, whiten):
     one, _ = model(coder, whiten, ("a", "b", "c", "d"))
-    save_model(one, np.zeros(3), tmp_path)
+    save_model(one, tmp_path)
     other = load_model(tmp_path)
-    assert (other.coder, other.cut, other.names) == (one.coder, one.cut, one.names)
+    assert (other.coder, other.cut, other.names, other.measures) == (one.coder, one.cut, one.names, one.measures)
+    assert np.array_equal(other.usage, one.usage)
     for method in ("encode", "unshared_energy", "explained"):
         assert np.array_equal(getattr(other, method)(Y.T), getattr(one, method)(Y.T)), method
     assert np.array_equal(other.reconstruct(Y.T, 2), one.reconstruct(Y.T, 2))

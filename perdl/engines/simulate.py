@@ -1,16 +1,11 @@
-"""Runs for people who write Python: `perdl.simulate`, and what a run's folder holds as arrays."""
+"""`perdl.simulate`: a simulation for people who write Python."""
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
-
-import numpy as np
-from numpy.typing import NDArray
 
 from common.errors import SettingsError
 from common.settings import load_settings, override_settings
@@ -18,72 +13,7 @@ from common.settings import load_settings, override_settings
 if TYPE_CHECKING:
     from perdl.engines.run import Engine
     from perdl.monitoring.callbacks import Callback
-
-Floats = NDArray[np.floating]
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """What a run left in its folder.
-
-    Attributes
-    ----------
-    folder : Path
-    summary : dict
-        ``summary.json``.
-    global_dictionary : (d, r_g) array
-        Columns are atoms, as in the files.
-    consensus : (r_g,) array
-    local_dictionaries : dict of str to (d, r_l) array
-        By client; empty for a server's folder, whose clients keep their own.
-    usage : dict of str to (r,) array
-        By client: the share of its data's energy that each atom carries, global atoms first.
-    history : list of dict
-        One row a round.
-    """
-
-    folder: Path
-    summary: dict[str, Any]
-    global_dictionary: Floats
-    consensus: Floats
-    local_dictionaries: dict[str, Floats]
-    usage: dict[str, Floats]
-    history: list[dict[str, Any]]
-
-    def __repr__(self) -> str:
-        s = self.summary
-        return (
-            f"RunResult({str(self.folder)!r}: {len(s['clients'])} clients, {s['n_global']} global atoms, "
-            f"{s['rounds']} rounds, {s['stop_reason']})"
-        )
-
-
-def read_run(folder: str | Path) -> RunResult:
-    """Read a run's folder.
-
-    Parameters
-    ----------
-    folder : path
-        Of `perdl simulate`, `perdl server` or :func:`simulate`.
-
-    Raises
-    ------
-    PerdlError
-        If there is no run that ended.
-    """
-    from common.protocol import natural_key
-    from perdl.engines.run import read_summary
-
-    folder = Path(folder)
-    summary = read_summary(folder)
-    with np.load(folder / "global_dictionary.npz", allow_pickle=False) as file:
-        D, consensus = file["dictionary"], file["consensus"]
-    local, usage = {}, {}
-    for path in sorted(folder.glob("clients/*/dictionary.npz"), key=lambda path: natural_key(path.parent.name)):
-        with np.load(path, allow_pickle=False) as file:
-            local[path.parent.name], usage[path.parent.name] = file["local"], file["usage"]
-    rows = (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
-    return RunResult(folder, summary, D, consensus, local, usage, [json.loads(row) for row in rows])
+    from perdl.results.run_result import RunResult
 
 
 def simulate(
@@ -130,6 +60,7 @@ def simulate(
     from perdl.engines.claim import claimed
     from perdl.monitoring.callbacks import watch
     from perdl.plots import draw_figures
+    from perdl.results.run_result import read_run
 
     if engine not in get_args(run.Engine):
         raise SettingsError(f"engine = {engine!r}: must be {' or '.join(map(repr, get_args(run.Engine)))}")

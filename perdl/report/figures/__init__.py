@@ -1,0 +1,22 @@
+"""The figures of a run or a model. To add one: a file here, and an entry below."""
+
+from __future__ import annotations
+
+from perdl.report.figure import FigureKind
+from perdl.report.figures.atoms import ATOMS, OWN_ATOMS
+from perdl.report.figures.convergence import CONVERGENCE
+from perdl.report.figures.participation import PARTICIPATION
+from perdl.report.figures.path_lengths import PATH_LENGTHS
+from perdl.report.figures.usage import USAGE
+from perdl.report.figures.variance import VARIANCE
+
+FIGURES: dict[str, FigureKind] = {
+    "convergence": CONVERGENCE,
+    "path_lengths": PATH_LENGTHS,
+    "variance": VARIANCE,
+    "atoms": ATOMS,
+    "own_atoms": OWN_ATOMS,
+    "usage": USAGE,
+    "participation": PARTICIPATION,
+}
+"""By name, in the order of the report."""

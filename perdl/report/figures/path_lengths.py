@@ -1,0 +1,99 @@
+"""Figure: how near the matched atoms lay before the first round, and what chance gives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perdl.report.figure import FigureKind, Row
+from perdl.report.words import between, counted
+from perdl.results.run_result import RunResult
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def mean_edges(result: RunResult) -> NDArray[np.floating]:
+    """Return the mean distance of neighbours on each path: ``path_lengths`` are sums over its N - 1 edges."""
+    lengths = np.asarray(result.summary.get("path_lengths") or [], dtype=float)
+    edges: NDArray[np.floating] = lengths / max(len(result.clients) - 1, 1)
+    return edges
+
+
+def _unrelated(result: RunResult) -> list[float]:
+    return list(result.summary.get("unrelated_edges") or [])[: len(mean_edges(result))]
+
+
+def _why_not(result: RunResult, client: str | None) -> str:
+    if not result.summary:
+        return "a client's folder tells nothing of the matching: see the server's"
+    if not len(mean_edges(result)):
+        return "nothing was matched" if not result.summary.get("n_global") else "it was not told how atoms matched"
+    return "there is one client alone, and no path" if len(result.clients) < 2 else ""
+
+
+def _draw(result: RunResult, client: str | None) -> Figure:
+    from perdl.report.drawing import INK, OWN, SHARED, new_figure, whole_numbers
+
+    figure = new_figure(3.0)
+    axes = figure.subplots()
+    edges, n_global = mean_edges(result), int(result.summary["n_global"])
+    places = np.arange(1, len(edges) + 1)
+    size = float(np.clip(300 / max(len(edges), 1), 1.5, 7))
+    for part, colour, face, name in (
+        (slice(0, n_global), SHARED, SHARED, "shared"),
+        (slice(n_global, None), OWN, "white", "not shared"),
+    ):
+        if len(places[part]):
+            axes.vlines(places[part], 0, edges[part], color=colour, linewidth=size / 3)
+            dots: Any = {"markersize": size, "markerfacecolor": face, "label": name, "clip_on": False}
+            axes.plot(places[part], edges[part], "o", color=colour, **dots)
+    unrelated = np.asarray(_unrelated(result))
+    if len(unrelated):
+        axes.plot(places[: len(unrelated)], unrelated, "k--", linewidth=1, label="unrelated atoms")
+    if 0 < n_global < len(edges):
+        axes.axvline(n_global + 0.5, color=INK, linestyle=":", linewidth=1)
+    top = max(edges.max(), unrelated.max(initial=0.0))
+    axes.set(xlabel="path, in the order found", ylabel="mean edge between neighbours", ylim=(0, 1.08 * top or 1))
+    axes.set_xlim(0.4, len(edges) + 0.6)
+    whole_numbers(axes.xaxis)
+    axes.legend(frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1))
+    return figure
+
+
+def _caption(result: RunResult, client: str | None) -> str:
+    edges, n_global = mean_edges(result), int(result.summary["n_global"])
+    text = "How far matched atoms of neighbouring clients lay apart before the first round, on average along a path."
+    if n_global:
+        text += f" The {counted(n_global, 'shared path')}: {between(edges[:n_global])}."
+    if n_global < len(edges):
+        text += f" The next path, not shared: {edges[n_global]:.2g}."
+    if unrelated := _unrelated(result):
+        text += f" Unrelated atoms would lie {between(unrelated)} apart (dashed)."
+    return text
+
+
+def _numbers(result: RunResult, client: str | None) -> list[Row]:
+    n_global, unrelated = int(result.summary["n_global"]), _unrelated(result)
+    return [
+        {
+            "path": str(k + 1),
+            "mean edge": f"{edge:.3g}",
+            "unrelated atoms": f"{unrelated[k]:.3g}" if k < len(unrelated) else "-",
+            "shared": "yes" if k < n_global else "no",
+        }
+        for k, edge in enumerate(mean_edges(result))
+    ]
+
+
+PATH_LENGTHS = FigureKind(
+    "How near the matched atoms lay",
+    "What is shared lies near across clients; the lengths jump where shared atoms end. Paths as long "
+    "as those of unrelated atoms hold nothing that was shared from the start.",
+    _why_not,
+    _caption,
+    _draw,
+    _numbers,
+)

@@ -1,0 +1,35 @@
+"""Atoms as a table that every program reads: a row a feature, a column an atom."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+from common.files import write_text
+from perdl.results.run_result import RunResult
+
+
+def write_atoms(result: RunResult, path: Path) -> None:
+    """Write the atoms as CSV.
+
+    Parameters
+    ----------
+    result : RunResult
+    path : Path
+        The file. Its first column holds the features' names, or their numbers where they have none. The columns are
+        ``shared 1``, ``shared 2``, ...; then, of each client whose model is known, the own atoms that its samples use,
+        the one that carries most energy first: ``NAME own 3``. Numbers count from 1, as in the figures. Signs are those
+        of the dictionary.
+    """
+    D = result.global_dictionary
+    columns = {f"shared {k + 1}": D[:, k] for k in range(D.shape[1])}
+    for client, own in result.local_dictionaries.items():
+        columns |= {f"{client} own {k + 1}": own[:, k] for k in result.by_energy(client)}
+    d = max((len(column) for column in columns.values()), default=0)
+    names = result.feature_names if len(result.feature_names) == d else [f"feature {j + 1}" for j in range(d)]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["feature", *columns])
+    writer.writerows([name, *(float(column[j]) for column in columns.values())] for j, name in enumerate(names))
+    write_text(path, text.getvalue())

@@ -1,0 +1,292 @@
+"""`RunResult`: all that is known of a run, or of one client's model, and the one reader of both."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.errors import PerdlError
+from perdl_client.model import FILE, load_model
+
+if TYPE_CHECKING:
+    from perdl.estimator.estimator import PerDL
+
+Floats = NDArray[np.floating]
+
+UNUSED = 1e-4
+"""Share of the energy of the data below which an atom counts as unused."""
+
+
+@dataclass(frozen=True, repr=False)
+class RunResult:
+    """What a run left in its folder, or a client in its own. What is not known is empty.
+
+    Attributes
+    ----------
+    folder : Path, optional
+        None for a fitted `PerDL`.
+    summary : dict
+        ``summary.json``; empty for a client's own folder.
+    global_dictionary : (d, r_g) array
+        Columns are atoms, as in the files.
+    consensus : (r_g,) array
+    local_dictionaries : dict of str to (d, r_l) array
+        By client; empty for a server's folder, whose clients keep their own.
+    usage : dict of str to (r,) array
+        By client: the share of its data's energy that each atom carries, global atoms first.
+    history : list of dict
+        One row a round.
+    metrics : list of dict
+        One row a round and client.
+    shape : tuple of int
+        Of one sample; (d,) if it is nothing but features.
+    feature_names : tuple of str
+        Empty if they have none, or if the clients keep them to themselves.
+    is_series : bool
+        Whether a sample of two axes is (time, channel) and no image.
+    client : str
+        Whose own folder it is; empty for a run.
+    measures : dict of str to number
+        Of a client's own folder: its error and the shares of its data's energy.
+    """
+
+    folder: Path | None
+    summary: dict[str, Any]
+    global_dictionary: Floats
+    consensus: Floats
+    local_dictionaries: dict[str, Floats] = field(default_factory=dict)
+    usage: dict[str, Floats] = field(default_factory=dict)
+    history: list[dict[str, Any]] = field(default_factory=list)
+    metrics: list[dict[str, Any]] = field(default_factory=list)
+    shape: tuple[int, ...] = ()
+    feature_names: tuple[str, ...] = ()
+    is_series: bool = False
+    client: str = ""
+    measures: Mapping[str, float] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        s, r_g = self.summary, self.global_dictionary.shape[1]
+        where = "" if self.folder is None else f"{str(self.folder)!r}: "
+        if self.client:
+            own = self.local_dictionaries[self.client].shape[1]
+            return f"RunResult({where}{self.client}'s model, {r_g} global atoms, {own} of its own)"
+        return (
+            f"RunResult({where}{len(self.clients)} clients, {r_g} global atoms, {s.get('rounds', 0)} rounds, "
+            f"{s.get('stop_reason')})"
+        )
+
+    @property
+    def title(self) -> str:
+        """The name of the folder, or of the estimator."""
+        return "PerDL" if self.folder is None else self.folder.resolve().name
+
+    @property
+    def clients(self) -> dict[str, dict[str, Any]]:
+        """What the server knows of each client."""
+        return dict(self.summary.get("clients", {}))
+
+    def atoms(self, client: str | None = None) -> Floats:
+        """Return a client's own atoms (d, r_l); without one the shared atoms (d, r_g)."""
+        return self.global_dictionary if client is None else self.local_dictionaries[client]
+
+    def energies(self, client: str | None = None) -> Floats | None:
+        """Return the share of energy that each of :meth:`atoms` carries; None if that is not known.
+
+        Parameters
+        ----------
+        client : str, optional
+            Whose own atoms. Without one the shared atoms, each with the largest share that it has at any client.
+        """
+        r_g = self.global_dictionary.shape[1]
+        if client is not None:
+            return self.usage[client][r_g:] if client in self.usage else None
+        return np.max([u[:r_g] for u in self.usage.values()], axis=0) if self.usage else None
+
+    def unused(self, client: str | None = None) -> list[int]:
+        """Return which of :meth:`atoms` next to no sample uses; none if that is not known."""
+        energies = self.energies(client)
+        return [] if energies is None else [int(k) for k in np.flatnonzero(energies < UNUSED)]
+
+    def by_energy(self, client: str | None = None) -> list[int]:
+        """Return which of :meth:`atoms` are used, those that carry most first; all, in their order, if not known."""
+        energies = self.energies(client)
+        if energies is None:
+            return list(range(self.atoms(client).shape[1]))
+        order = np.argsort(-energies, kind="stable")
+        return [int(k) for k in order if energies[k] >= UNUSED]
+
+
+def read_run(folder: str | Path) -> RunResult:
+    """Read the folder of a run.
+
+    Parameters
+    ----------
+    folder : path
+        Of `perdl simulate`, `perdl server` or :func:`perdl.simulate`. Of a run that failed before it had matched its
+        clients, the arrays are empty.
+
+    Returns
+    -------
+    RunResult
+
+    Raises
+    ------
+    PerdlError
+        If no run ended there.
+    """
+    folder = Path(folder)
+    summary = read_summary(folder)
+    D, consensus = np.empty((0, 0)), np.empty(0)
+    if (folder / "global_dictionary.npz").exists():
+        with np.load(folder / "global_dictionary.npz", allow_pickle=False) as file:
+            D, consensus = file["dictionary"], file["consensus"]
+    files = {name: folder / "clients" / name / FILE for name in summary.get("clients", {})}
+    models = {name: load_model(path) for name, path in files.items() if path.exists()}
+    shape = _shape(summary, len(D))
+    return RunResult(
+        folder=folder,
+        summary=summary,
+        global_dictionary=D,
+        consensus=consensus,
+        local_dictionaries={name: model.local_dictionary for name, model in models.items()},
+        usage={name: model.usage for name, model in models.items()},
+        history=_rows(folder / "rounds.jsonl"),
+        metrics=_rows(folder / "metrics.jsonl"),
+        shape=shape,
+        feature_names=next((model.names for model in models.values() if model.names), ()),
+        is_series=_is_series(summary, shape),
+    )
+
+
+def read_client(folder: str | Path) -> RunResult:
+    """Read the model in a client's own folder.
+
+    Parameters
+    ----------
+    folder : path
+        ``perdl-clients/NAME``, or ``clients/NAME`` of a simulation.
+
+    Returns
+    -------
+    RunResult
+
+    Raises
+    ------
+    PerdlError
+        If there is no model.
+    """
+    folder = Path(folder)
+    model, name = load_model(folder), folder.resolve().name
+    return RunResult(
+        folder=folder,
+        summary={},
+        global_dictionary=model.global_dictionary,
+        consensus=np.empty(0),
+        local_dictionaries={name: model.local_dictionary},
+        usage={name: model.usage},
+        shape=model.cut.piece,
+        feature_names=model.names,
+        is_series=model.cut.kind == "window",
+        client=name,
+        measures=model.measures,
+    )
+
+
+def as_result(source: Any) -> RunResult:
+    """Return what is known of a run or a model.
+
+    Parameters
+    ----------
+    source : RunResult, PerDL or path
+        A path is the folder of a simulation, a server or one client.
+
+    Raises
+    ------
+    PerdlError
+        If there is nothing of the kind.
+    """
+    if isinstance(source, RunResult):
+        return source
+    if isinstance(source, str | Path):
+        folder = Path(source)
+        own = not (folder / "summary.json").exists() and (folder / "dictionary.npz").exists()
+        return read_client(folder) if own else read_run(folder)
+    if hasattr(source, "summary_"):
+        return _of_estimator(source)
+    raise PerdlError(
+        f"a {type(source).__name__} cannot be drawn: give a run's folder, what simulate or read_run returned, or a "
+        "fitted PerDL"
+    )
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """Return ``summary.json`` of a run.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the run.
+
+    Raises
+    ------
+    PerdlError
+        If there is none.
+    """
+    path = folder / "summary.json"
+    try:
+        summary = json.loads(path.read_text(encoding="utf-8"))
+    except OSError:
+        raise PerdlError(
+            f"{folder} holds no summary.json: the run did not end, or this is not a run's folder"
+        ) from None
+    except ValueError:
+        raise PerdlError(f"{path} is not JSON: another program wrote it, or cut it short") from None
+    tables = ("settings", "clients", "final", "bytes")
+    known = isinstance(summary, dict) and all(isinstance(summary.get(key), dict) for key in tables)
+    if not known or not all(isinstance(facts, dict) for facts in summary["clients"].values()):
+        raise PerdlError(f"{path} is not of a run: give the folder of a simulation or a server")
+    return dict(summary)
+
+
+def _of_estimator(model: PerDL) -> RunResult:
+    D: Floats = model.global_components_.T
+    shape = _shape(model.summary_, len(D))
+    return RunResult(
+        folder=None,
+        summary=model.summary_,
+        global_dictionary=D,
+        consensus=model.consensus_,
+        local_dictionaries={name: components.T for name, components in model.local_components_.items()},
+        usage=model.usage_,
+        history=model.history_,
+        shape=shape,
+        feature_names=tuple(map(str, getattr(model, "feature_names_in_", ()))),
+        is_series=_is_series(model.summary_, shape),
+    )
+
+
+def _shape(summary: Mapping[str, Any], d: int) -> tuple[int, ...]:
+    shape = tuple(map(int, summary.get("shape") or ()))
+    return shape if shape and np.prod(shape) == d else (d,)
+
+
+def _is_series(summary: Mapping[str, Any], shape: tuple[int, ...]) -> bool:
+    data = summary.get("settings", {}).get("data", {})
+    return data.get("source") != "video" and len(shape) == 2 and data.get("window") == shape[0]
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a file of JSON lines. A line that is cut short is left out."""
+    rows = []
+    with suppress(FileNotFoundError):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            with suppress(ValueError):
+                rows.append(json.loads(line))
+    return rows
