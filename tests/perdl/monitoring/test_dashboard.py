@@ -163,7 +163,9 @@ def test_a_browser_sees_a_real_run_grow_and_end(processes, page):
         processes.client(name, "--data", f"{name}.npy")
     seen = []
     while not seen or not seen[-1].startswith("Ended"):
-        page.wait_for_function("text => document.getElementById('status').textContent !== text", arg=(seen or [""])[-1])
+        page.wait_for_function(
+            "text => document.getElementById('status').textContent !== text", arg=(seen or [""])[-1], timeout=120_000
+        )
         seen.append(page.text_content("#status"))
     assert seen[-1] == "Ended after round 8: all rounds are done."
     rounds = [int(found[1]) for found in (re.match(r"Round (\d+) of at most 8", text) for text in seen) if found]
