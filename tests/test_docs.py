@@ -31,7 +31,11 @@ PAGES = [
 ]
 
 
-STORIES = ["docs/tutorial.md", *sorted(f"docs/how-to/{path.name}" for path in (ROOT / "docs" / "how-to").glob("*.md"))]
+STORIES = [
+    "docs/tutorial.md",
+    "docs/alternatives.md",
+    *sorted(f"docs/how-to/{path.name}" for path in (ROOT / "docs" / "how-to").glob("*.md")),
+]
 """Pages whose blocks, of bash and of Python, go on from one another."""
 
 
@@ -164,13 +168,13 @@ def test_own_data_are_given_to_the_preset_for_files_and_never_to_the_synthetic_s
 
 
 def test_pages_that_say_what_travels_name_the_first_message():
-    for page in ("index.md", "concepts.md", "tutorial.md", "glossary.md", "privacy.md", "limits.md"):
+    for page in ("index.md", "concepts.md", "tutorial.md", "glossary.md", "privacy.md", "limits.md", "alternatives.md"):
         assert re.search(r"first\s+dictionary", (ROOT / "docs" / page).read_text()), page
 
 
 def test_no_table_waits_for_its_figures():
     for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), ROOT / "benchmarks" / "README.md"]:
-        assert not re.search(r"\| (?!MNIST|OMP|SVD|JSON)[A-Z]{4,} \|", page.read_text()), page
+        assert not re.search(r"\| (?!MNIST|OMP|SVD|JSON|AJIVE)[A-Z]{4,} \|", page.read_text()), page
 
 
 def test_links_between_pages_lead_somewhere():
