@@ -11,6 +11,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -27,11 +28,15 @@ PAGES = [
     "docs/running.md",
     "docs/experiments.md",
     "docs/security.md",
-    "docs/report.md",
 ]
 
 
-STORIES = ["docs/tutorial.md", *sorted(f"docs/how-to/{path.name}" for path in (ROOT / "docs" / "how-to").glob("*.md"))]
+STORIES = [
+    "docs/tutorial.md",
+    "docs/alternatives.md",
+    "docs/report.md",
+    *sorted(f"docs/how-to/{path.name}" for path in (ROOT / "docs" / "how-to").glob("*.md")),
+]
 """Pages whose blocks, of bash and of Python, go on from one another."""
 
 
@@ -164,13 +169,21 @@ def test_own_data_are_given_to_the_preset_for_files_and_never_to_the_synthetic_s
 
 
 def test_pages_that_say_what_travels_name_the_first_message():
-    for page in ("index.md", "concepts.md", "tutorial.md", "glossary.md", "privacy.md", "limits.md"):
-        assert re.search(r"first\s+dictionary", (ROOT / "docs" / page).read_text()), page
+    pages = ("index.md", "concepts.md", "tutorial.md", "glossary.md", "privacy.md", "limits.md", "alternatives.md")
+    for page in (ROOT / "README.md", *(ROOT / "docs" / page for page in pages)):
+        assert re.search(r"first\s+dictionary", page.read_text()), page.name
+
+
+def test_the_preset_that_the_page_on_own_files_shows_is_the_preset():
+    shown = [tomllib.loads(text) for language, text in blocks("docs/how-to/own-files.md") if language == "toml"]
+    preset = tomllib.loads((ROOT / "configs" / "files.toml").read_text())
+    preset["data"]["path"] = "samples/*.csv"
+    assert shown == [preset]
 
 
 def test_no_table_waits_for_its_figures():
     for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), ROOT / "benchmarks" / "README.md"]:
-        assert not re.search(r"\| (?!MNIST|OMP|SVD|JSON)[A-Z]{4,} \|", page.read_text()), page
+        assert not re.search(r"\| (?!MNIST|OMP|SVD|JSON|AJIVE)[A-Z]{4,} \|", page.read_text()), page
 
 
 def test_links_between_pages_lead_somewhere():
