@@ -23,6 +23,8 @@ FEW = 3
 """Samples an atom below which a client's own atoms are guesses; and how many times the median error is much."""
 JUMP = 0.5
 """The last shared path over the next one, above which that is no jump."""
+MOVING = 1e-3
+"""How far the last round may move an atom of length 1 before its values are no result."""
 NEAR = 0.2
 """Share of the distance of unrelated atoms below which a path that is left is as good as a shared one."""
 
@@ -42,6 +44,8 @@ class Ended:
     consensus : (r_g,) array
     idle : sequence of int
         Shared atoms that no client used in the last round, as far as the aggregation tells.
+    change : float, optional
+        How far the last round moved the shared atom that moved most.
     """
 
     report: Mapping[str, Any]
@@ -50,6 +54,7 @@ class Ended:
     dictionary: Floats
     consensus: Floats
     idle: Sequence[int] = ()
+    change: float | None = None
 
     @property
     def edges(self) -> Floats:
@@ -85,6 +90,7 @@ def warnings(run: Ended) -> list[str]:
         _nothing_shared,
         _one_more,
         _disagreement,
+        _moving,
         _alike,
         _idle,
         _out_of_scale,
@@ -155,23 +161,38 @@ def _nothing_shared(run: Ended) -> str:
     if run.settings.n_global != "auto" or run.report["n_global"] != 0:
         return ""
     near = f"{run.edges[0]:.2f}" if len(run.edges) else "-"
-    return (
+    found = (
         f"n_global = auto found no shared atom (nearest path: mean distance {near}, unrelated atoms "
-        f"{np.max(run.report['unrelated_edges'], initial=0):.2f}); look at the units of the "
-        "features (perdl check, data.divide_by), the threshold and the scale of the data, or set n_global"
+        f"{np.max(run.report['unrelated_edges'], initial=0):.2f})"
     )
+    close = _nearer_than_chance(run, 0)
+    if close:
+        return (
+            f"{found}: path lengths do not jump, but {close} of the paths {'are' if close > 1 else 'is'} nearer than "
+            f"chance, so that something may be shared: try n_global = {close}, or take n_atoms from perdl check"
+        )
+    return (
+        f"{found}; look at the units of the features (perdl check, data.divide_by), the threshold, n_atoms and the "
+        "scale of the data, or set n_global"
+    )
+
+
+def _nearer_than_chance(run: Ended, begin: int) -> int:
+    """How many paths, from this one on, are nearer than those of unrelated atoms ever are by chance."""
+    edges, unrelated = run.edges[begin:], np.asarray(run.report["unrelated_edges"])[begin:]
+    m = min(len(edges), len(unrelated))
+    if len(run.clients) < 2 or not m:
+        return 0
+    # Few clients in few dimensions are near by chance: of random atoms at most 2 in 100 paths were below this.
+    freedom = (len(run.clients) - 1) * np.maximum(len(run.dictionary) - begin - np.arange(m), 1)
+    near = edges[:m] < unrelated[:m] * np.minimum(0.75, 1 - 4.3 / freedom)
+    return int(m if near.all() else near.argmin())
 
 
 def _one_more(run: Ended) -> str:
     """A path that ``auto`` left out though it is nearer than chance."""
     k, edges, unrelated = run.report["n_global"], run.edges, np.asarray(run.report["unrelated_edges"])
-    if run.settings.n_global != "auto" or not 0 < k < min(len(edges), len(unrelated)) or len(run.clients) < 2:
-        return ""
-    if _no_jump(run):
-        return ""
-    # Few clients in few dimensions are near by chance: of random atoms at most 2 in 100 paths were below this.
-    freedom = (len(run.clients) - 1) * (len(run.dictionary) - k)
-    if edges[k] >= unrelated[k] * min(0.75, 1 - 4.3 / freedom):
+    if run.settings.n_global != "auto" or k == 0 or _no_jump(run) or not _nearer_than_chance(run, k):
         return ""
     return (
         f"the next path is nearer than chance ({edges[k]:.2f}, unrelated {unrelated[k]:.2f}): there may be one more "
@@ -189,6 +210,17 @@ def _disagreement(run: Ended) -> str:
         f"clients do not agree on {_atoms(low)}: consensus {run.consensus[low[0]]:.2f} in the last round, where 1 is "
         "agreement; what they average is not the same atom, or is not settled yet: lower n_global, or raise rounds if "
         "the change still falls"
+    )
+
+
+def _moving(run: Ended) -> str:
+    """Shared atoms that were not at rest after the last round."""
+    rounds = run.report.get("rounds", 0)
+    if run.change is None or run.change <= MOVING or rounds < run.settings.rounds:
+        return ""
+    return (
+        f"the shared atoms were still moving: the last of {rounds} rounds moved one by {run.change:.2g} (atoms have "
+        "length 1); raise rounds"
     )
 
 
@@ -247,7 +279,7 @@ def _dense(run: Ended) -> str:
     facts = run.clients[dense[0]]
     return (
         f"codes are not sparse ({facts['nonzeros']:.1f} of {facts['n_atoms']} atoms a sample at {listed(dense)}): "
-        "raise threshold or set threshold_unit = rms"
+        f"raise threshold{'' if run.settings.threshold_unit == 'rms' else ' or set threshold_unit = rms'}"
     )
 
 

@@ -240,7 +240,7 @@ class PerMA(Strategy):
             if server.change is not None:
                 final["change"] = server.change
             self._report["warnings"] = warnings(
-                Ended(self._report, facts, self.settings, D, server.consensus, server.idle)
+                Ended(self._report, facts, self.settings, D, server.consensus, server.idle, server.change)
             )
         shapes = {member.facts["shape"] for member in federation.members if member.facts.get("shape")}
         if len(shapes) == 1:

@@ -4,9 +4,11 @@ The rules, and why. All are of centred data, from singular values of at most 2,0
 
 **n_atoms.** Too few atoms cannot hold what is shared; too many cost time and little else, as long as the threshold
 keeps noise out of them. So a direction is left out only on clear evidence: it is beyond the rank, beyond 99 % of the
-energy, or part of a *noise floor*: a flat tail of variances, at least a quarter of all, no more spread than those of
-pure noise of as many samples (Marchenko and Pastur), below a drop by a factor of two (1.5 where it is of twelve
-directions or more). The client that needs most decides, the rank of the weakest bounds it.
+energy, or part of a *noise floor*: a tail of variances, at least a quarter of all, no more spread than those of pure
+noise of as many samples (Marchenko and Pastur), below a drop by a factor of two (1.5 where it is of twelve directions
+or more). Where samples and directions are about as many, the least variances of noise are near zero: the tail is then
+compared by its median, and the drop must be by a factor of four. The client that needs most decides, the rank of the
+weakest bounds it.
 
 **threshold.** The learner keeps codes :math:`|a| \ge \zeta` in an orthonormal basis, in which white noise of standard
 deviation :math:`\sigma` stays such noise; with :math:`\zeta = 3\sigma` one code of pure noise in 370 is kept.
@@ -23,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import scipy.linalg
@@ -136,14 +139,26 @@ def _noise_floor(energies: Floats, d: int, n: int) -> int:
     rank = len(energies)
     for k in range(1, rank - max(rank // 4, 3) + 1):
         noisy = (rank if d < n else d) - k
-        edge = np.sqrt(min(noisy, n) / max(noisy, n))
-        if edge > 0.8:  # noise of as many samples as directions is not flat
-            continue
-        spread = ((1 + edge) / (1 - edge)) ** 2
-        drop = 2.0 if rank - k < 12 else 1.5  # in few directions a signal may drop by chance
-        if energies[k - 1] > drop * energies[k] and energies[k] <= 1.2 * spread * energies[-1]:
+        share = min(noisy, n) / max(noisy, n)
+        largest = (1 + np.sqrt(share)) ** 2
+        if share > 0.64:  # the least variances of such noise are near zero
+            drop, most = 4.0, largest / _median_of_noise(share) * np.median(energies[k:])
+        else:
+            drop, most = 2.0 if rank - k < 12 else 1.5, largest / (1 - np.sqrt(share)) ** 2 * energies[-1]
+        # In few directions a signal may drop by chance.
+        if energies[k - 1] > drop * energies[k] and energies[k] <= 1.2 * most:
             return k
     return rank
+
+
+@cache
+def _median_of_noise(share: float) -> float:
+    """Median of Marchenko and Pastur's law: variances of noise of variance 1, directions over samples = ``share``."""
+    low, high = (1 - np.sqrt(share)) ** 2, (1 + np.sqrt(share)) ** 2
+    x = low + (high - low) * np.sin(np.linspace(0, np.pi / 2, 2001)) ** 2  # dense where the density is
+    density = np.sqrt(np.maximum((high - x) * (x - low), 0)) / np.maximum(x, np.finfo(float).tiny)
+    mass = np.concatenate([[0], np.cumsum((density[1:] + density[:-1]) / 2 * np.diff(x))])
+    return float(np.interp(0.5 * mass[-1], mass, x))
 
 
 def _small_codes(Z: Floats, rng: np.random.Generator) -> float:

@@ -150,6 +150,38 @@ def test_where_paths_jump_before_the_last_it_is_said():
     assert "path lengths jump after 3 of them" in found[0]
 
 
+def test_where_nothing_jumps_but_paths_are_near_their_number_is_told():
+    """Matching left out paths that are nearer than chance; of strangers it leaves out none that is."""
+    settings = settings_from_values({"n_global": "auto", "n_clients": 5, "data": {"source": "memory"}})
+    facts = {f"c{i}": {"n_samples": 99, "n_atoms": 6, "nonzeros": 1, "start_error": 0} for i in range(5)}
+    report = {"n_global": 0, "path_lengths": [2.0, 2.8, 3.2, 4.9], "unrelated_edges": [1.2] * 4}
+    (text,) = ended_warnings(Ended(report, facts, settings, np.empty((30, 0)), np.empty(0)))
+    assert "nearest path: mean distance 0.50, unrelated atoms 1.20" in text
+    assert "3 of the paths are nearer than chance, so that something may be shared: try n_global = 3" in text
+    for seed in range(10):
+        apart = [np.linalg.qr(np.random.default_rng(10 * seed + i).standard_normal((30, 4))).Q for i in range(5)]
+        (text,) = after_matching(apart, "auto")
+        assert "found no shared atom" in text
+        assert "nearer than chance" not in text
+        assert "n_atoms" in text
+
+
+def test_atoms_that_still_move_are_told_if_the_rounds_are_over():
+    found = doubts(strangers(), n_global=2, n_atoms=6, rounds=2)
+    text = the("still moving", found)
+    assert "the last of 2 rounds moved one by " in text
+    assert float(text.split("moved one by ")[1].split(" ")[0]) > 1e-3
+    assert "raise rounds" in text
+    assert not [text for text in doubts(alike(), n_global=8, rounds=20) if "still moving" in text]
+
+
+def test_a_cure_that_is_taken_already_is_not_proposed():
+    dense = {f"c{i}": RNG.standard_normal((200, 4)) for i in range(3)}
+    for unit in ("data", "rms"):
+        text = the("codes are not sparse", doubts(dense, n_global=1, threshold=0.1, threshold_unit=unit, rounds=1))
+        assert ("threshold_unit = rms" in text) == (unit == "data")
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_strangers_and_made_up_data_have_no_next_path(seed):
     RNG.bit_generator.state = np.random.default_rng(seed).bit_generator.state

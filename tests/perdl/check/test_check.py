@@ -17,7 +17,7 @@ from common.errors import PerdlError
 from common.settings import load_settings, override_settings
 from common.synthetic import generate
 from perdl.check.files import check, find_clients
-from perdl.check.suggest import spectrum, suggest
+from perdl.check.suggest import _median_of_noise, spectrum, suggest
 from perdl.cli.app import app
 from perdl.cli.command import find_config
 from perdl.engines.run import simulate
@@ -395,6 +395,27 @@ def test_noise_is_found_where_samples_are_few():
     assert seen.noise * np.sqrt((Y**2).mean()) == pytest.approx(0.02, rel=0.1)
     for shape in ((60, 60), (61, 60), (60, 900), (900, 60)):  # pure noise has no directions above its floor
         assert spectrum(np.random.default_rng(0).standard_normal(shape)).n_atoms >= 0.7 * min(shape)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_noise_is_found_where_samples_are_as_many_as_features(seed):
+    """As of small images: the least variances of noise are then near zero. A smooth decay has no floor of noise."""
+    rng = np.random.default_rng(seed)
+    d = int(rng.integers(20, 300))
+    n, k = int(rng.integers(max(12, 0.7 * d), 1.4 * d + 10)), int(rng.integers(1, 8))
+    D = np.linalg.qr(rng.standard_normal((d, d))).Q
+    Y = D[:, :k] @ (np.linspace(1, 3, k)[:, None] * rng.standard_normal((k, n)))
+    assert spectrum(Y + 0.03 * rng.standard_normal((d, n))).n_atoms == k
+    smooth = (D * np.arange(1.0, d + 1) ** -1) @ rng.standard_normal((d, n))
+    s = np.linalg.svd(smooth - smooth.mean(axis=1, keepdims=True), compute_uv=False) ** 2
+    enough = int(np.searchsorted(np.cumsum(s), 0.99 * s.sum()) + 1)
+    assert spectrum(smooth).n_atoms == enough
+
+
+def test_the_median_of_noise_is_that_of_draws():
+    for d, n in ((50, 400), (250, 300), (300, 300), (400, 300)):
+        s = np.linalg.svd(np.random.default_rng(0).standard_normal((d, n)), compute_uv=False) ** 2 / max(d, n)
+        assert _median_of_noise(min(d, n) / max(d, n)) == pytest.approx(np.median(s), rel=0.03)
 
 
 def test_noise_is_found_where_atoms_fill_the_space():
