@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 Row: TypeAlias = Mapping[str, str]
 MOST_CLIENTS = 40
 """Rows or columns of clients that stay legible."""
+NO_MODELS = (
+    "no client's model is here: a server's clients keep theirs, each in its own folder, and a run that was interrupted "
+    "has none"
+)
 
 
 def no_numbers(result: RunResult, client: str | None) -> list[Row]:

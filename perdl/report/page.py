@@ -34,6 +34,12 @@ _PREPARED = {
     "divide_by": "divided by {}",
     "whiten": "whitened",
 }
+_OF_SOURCES = {
+    "synthetic": ("synthetic.",),
+    "mnist": ("evaluation.", "data.majority"),
+    "video": ("data.layout", "data.every", "data.n_frames", "data.masks"),
+}
+"""Settings that only runs of one kind of data have."""
 _WHAT = {
     "summary.json": "settings, versions, why it ended, final numbers",
     "metrics.jsonl": "a row for each round and client",
@@ -175,10 +181,18 @@ def _notes(result: RunResult) -> list[str]:
 
 
 def _settings(settings: Mapping[str, Any]) -> tuple[list[tuple[str, str, str]], list[tuple[str, str]]]:
-    """Settings that differ from their defaults, with these; and the others."""
+    """Settings that differ from their defaults, with these, and the others; without those of other kinds of data."""
     defaults = dict(_flat(Settings().model_dump(exclude_none=True)))
+    foreign = tuple(
+        name
+        for source, names in _OF_SOURCES.items()
+        if source != settings.get("data", {}).get("source")
+        for name in names
+    )
     changed, default = [], []
     for name, value in _flat(settings):
+        if name.startswith(foreign) or name == "output":
+            continue
         if name in defaults and defaults[name] == value:
             default.append((name, value))
         else:

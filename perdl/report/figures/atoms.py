@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perdl.report.figure import FigureKind, Row
+from perdl.report.figure import NO_MODELS, FigureKind, Row
 from perdl.report.words import counted, first_of, some_of
 from perdl.results.run_result import RunResult
 
@@ -71,7 +71,7 @@ def _why_no_own(result: RunResult, client: str | None) -> str:
     own = result.local_dictionaries
     if client is None or client not in own:
         if not own:
-            return "the clients keep their own models: see each client's own folder"
+            return NO_MODELS
         return f"there is no client {client}; there are {', '.join(own)}"
     if not own[client].size:
         return f"{client} has no atoms of its own"

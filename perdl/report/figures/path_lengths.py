@@ -52,13 +52,16 @@ def _draw(result: RunResult, client: str | None) -> Figure:
             axes.plot(places[part], edges[part], "o", color=colour, **dots)
     unrelated = np.asarray(_unrelated(result))
     if len(unrelated):
-        axes.plot(places[: len(unrelated)], unrelated, "k--", linewidth=1, label="unrelated atoms")
+        x = places[: len(unrelated)] if len(unrelated) > 1 else np.array([0.7, 1.3])
+        axes.plot(x, np.resize(unrelated, len(x)), "k--", linewidth=1, label="unrelated atoms")
     if 0 < n_global < len(edges):
         axes.axvline(n_global + 0.5, color=INK, linestyle=":", linewidth=1)
     top = max(edges.max(), unrelated.max(initial=0.0))
     axes.set(xlabel="path, in the order found", ylabel="mean edge between neighbours", ylim=(0, 1.08 * top or 1))
     axes.set_xlim(0.4, len(edges) + 0.6)
     whole_numbers(axes.xaxis)
+    if len(edges) == 1:
+        axes.set_xticks([1])
     axes.legend(frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1))
     return figure
 

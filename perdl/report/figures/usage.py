@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perdl.report.figure import MOST_CLIENTS, FigureKind, Row
+from perdl.report.figure import MOST_CLIENTS, NO_MODELS, FigureKind, Row
 from perdl.report.words import counted, first_of, some_of
 from perdl.results.run_result import RunResult
 
@@ -20,7 +20,7 @@ def _why_not(result: RunResult, client: str | None) -> str:
     if any(u.size for u in result.usage.values()):
         return ""
     if result.summary and not result.local_dictionaries:
-        return "the clients keep their own models: see each client's own folder"
+        return NO_MODELS
     return "it was not noted how much each atom carries"
 
 

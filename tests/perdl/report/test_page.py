@@ -133,7 +133,7 @@ def test_the_command_writes_it_and_the_same_again(run, text, tmp_path):
 def test_of_a_server_it_says_where_the_clients_models_are(run, tmp_path):
     shutil.copytree(run, tmp_path / "served", ignore=shutil.ignore_patterns("clients", "report.html"))
     page = check(render_report(tmp_path / "served"))
-    assert "the clients keep their own models: see each client's own folder" in page.said
+    assert "no client's model is here: a server's clients keep theirs, each in its own folder" in page.said
     assert len(page.all("figure")) == 5
 
 
