@@ -12,9 +12,11 @@ import socket
 import subprocess
 import sys
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from perdl.cli import commands_page
@@ -123,7 +125,15 @@ def test_commands_of_the_docs_run(tmp_path, page, number, request):
             held = [name for name in ("summary.json", "results.json") if (tmp_path / output / name).exists()]
             assert held, done.stdout + done.stderr
     finally:
-        subprocess.run(["pkill", "-f", f"port {flower_port}"], check=False)
+        end_all_with("FLWR_LOCAL_SUPERLINK_HTTP_API_PORT", str(flower_port))
+
+
+def end_all_with(variable, value):
+    """End the processes whose environment has this value: the SuperLink that `flwr` leaves behind, and its children."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get(variable) == value:
+                process.kill()
 
 
 @pytest.mark.parametrize("page", STORIES)

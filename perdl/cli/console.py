@@ -18,7 +18,7 @@ def print_line(console: Console, text: str) -> None:
 
 def print_summary(console: Console, summary: Mapping[str, Any], folder: Path | None) -> None:
     """Print what a run found, and in which folder it is."""
-    from perdl.monitoring.progress import human_bytes
+    from rich.filesize import decimal
 
     final = summary["final"]
     clients, atoms = len(summary["clients"]), summary.get("n_global", 0)
@@ -31,7 +31,7 @@ def print_summary(console: Console, summary: Mapping[str, Any], folder: Path | N
         print_table(console, [Column(name, right=True) for name in summary["evaluation"]], [errors])
     travelled = sum(sum(phase.values()) for phase in summary["bytes"].values())
     rounds = summary["rounds"]
-    took = f"{rounds} round{'s' * (rounds != 1)}, {summary['seconds']:.1f} s in all, {human_bytes(travelled)}"
+    took = f"{rounds} round{'s' * (rounds != 1)}, {summary['seconds']:.1f} s in all, {decimal(travelled)}"
     lines = [f"{took}: {_why(summary)}"]
     if (final.get("consensus") or {}).get("min") is not None and rounds:
         change = f", last change {final['change']:.1e}" if final.get("change") is not None else ""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import signal
 import socket
 import ssl
 import subprocess
@@ -19,8 +18,8 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
 
+import psutil
 from flwr.proto.control_pb2 import ListRunsRequest, ListRunsResponse
 
 from common.addresses import is_loopback, split_address
@@ -239,14 +238,9 @@ def _wait_until_healthy(process: subprocess.Popen[bytes], address: str, log: Pat
     raise FederationError(f"the SuperLink on {address} {state} before it was ready; the end of {log}:\n{tail}")
 
 
-class _Process(NamedTuple):
-    pid: int
-    started: str  # tells a process from a later one of the same number
-
-
 def _end(process: subprocess.Popen[bytes]) -> None:
     """End the SuperLink, and what it started: its SuperExec has a session of its own, out of a group's reach."""
-    family = _descendants({process.pid})
+    family = set(_descendants(process.pid))
     process.terminate()
     try:
         process.wait(STOP_LIMIT)
@@ -254,29 +248,23 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.kill()
         process.wait()
     until = time.monotonic() + STOP_LIMIT
-    while left := family & _processes().keys():
-        family |= _descendants({child.pid for child in left})
+    while left := {child for child in family if _lives(child)}:
+        family |= {late for child in left for late in _descendants(child.pid)}
         if time.monotonic() > until:
             for child in left:
-                with suppress(ProcessLookupError):
-                    os.kill(child.pid, signal.SIGKILL)
+                with suppress(psutil.NoSuchProcess):
+                    child.kill()
         time.sleep(0.05)
 
 
-def _descendants(ancestors: set[int]) -> set[_Process]:
-    found: set[_Process] = set()
-    while new := {child for child, parent in _processes().items() if parent in ancestors} - found:
-        found |= new
-        ancestors = ancestors | {child.pid for child in new}
-    return found
+def _descendants(pid: int) -> list[psutil.Process]:
+    with suppress(psutil.NoSuchProcess):
+        return list(psutil.Process(pid).children(recursive=True))
+    return []
 
 
-def _processes() -> dict[_Process, int]:
-    """Every living process and its parent; empty where there is no /proc, and Flower's children end by themselves."""
-    table = {}
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            fields = entry.read_text(errors="replace").rpartition(")")[2].split()
-            if fields[0] not in "ZX":  # dead, and nobody has asked after it
-                table[_Process(int(entry.parent.name), fields[19])] = int(fields[1])
-    return table
+def _lives(process: psutil.Process) -> bool:
+    """Whether it is neither gone nor dead and only not asked after yet."""
+    with suppress(psutil.NoSuchProcess):
+        return process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    return False

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
+from rich.filesize import decimal
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from perdl.monitoring.callbacks import Callback
@@ -144,16 +145,7 @@ def describe_round(row: Mapping[str, Any]) -> str:
     """Say one row of ``rounds.jsonl`` in a line."""
     error = row["error_before_update"]
     spread = " / ".join(f"{error[key]:.2g}" for key in ("min", "median", "max")) if error else "-"
-    return f"change {row['change']:.1e}  error {spread}  clients {row['clients']}  {human_bytes(row['bytes'])}"
-
-
-def human_bytes(count: float) -> str:
-    """Return a size as people read it."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if float(f"{count:.3g}") < 1000:  # 999.9 is said as 1 k
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"
+    return f"change {row['change']:.1e}  error {spread}  clients {row['clients']}  {decimal(row['bytes'])}"
 
 
 def human_time(seconds: float) -> str:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.filesize import decimal
 
 from common.settings import Settings
-from perdl.monitoring.progress import human_bytes
 from perdl.report.figure import FigureKind, Row
 from perdl.report.figures import FIGURES
 from perdl.report.figures.participation import answered_rounds
@@ -299,8 +299,8 @@ def _files(folder: Path | None) -> list[tuple[str, str, str]]:
         if path.name.startswith(".") or path.name == REPORT:
             continue
         sizes = [one.stat().st_size for one in path.rglob("*") if one.is_file()] if path.is_dir() else []
-        size = f"{counted(len(sizes), 'file')}, {human_bytes(sum(sizes))}"
-        rows.append((path.name, size if path.is_dir() else human_bytes(path.stat().st_size), _WHAT.get(path.name, "")))
+        size = f"{counted(len(sizes), 'file')}, {decimal(sum(sizes))}"
+        rows.append((path.name, size if path.is_dir() else decimal(path.stat().st_size), _WHAT.get(path.name, "")))
     return rows
 
 
@@ -309,4 +309,4 @@ def _traffic(phases: Mapping[str, Mapping[str, int]]) -> list[tuple[str, str, st
     rows = [(phase, way.get("to_clients", 0), way.get("to_server", 0)) for phase, way in phases.items()]
     if rows:
         rows.append(("all", sum(row[1] for row in rows), sum(row[2] for row in rows)))
-    return [(phase, human_bytes(down), human_bytes(up)) for phase, down, up in rows]
+    return [(phase, decimal(down), decimal(up)) for phase, down, up in rows]
