@@ -1,6 +1,8 @@
-"""What an answer must be before it may touch D^g, whoever sent it."""
+"""Which answers may enter D^g, and which clients' atoms can be matched. Pure functions."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,21 +15,24 @@ Floats = NDArray[np.floating]
 METRICS = ("error_before_update", "nonzeros", "reassigned")
 
 _PROPORTION = 1e3
-"""Atoms are near norm one. What the norm alone cannot tell, a robust aggregation must bear."""
+"""Atoms have a norm near one. A robust aggregation must bear what a norm below this hides."""
 
 _NOTHING = 1e-6
 
 
 def check_update(payload: Payload, t: int, present: Floats, aggregation: Aggregation) -> None:
-    """Hold a client's answer of round ``t`` to what was asked.
+    """Check a client's answer of round ``t``.
 
     Parameters
     ----------
     payload : Payload
+        The answer.
     t : int
+        The round that was asked for.
     present : (d, r_g) array
         D^g as it was sent.
     aggregation : Aggregation
+        Which arrays it needs.
 
     Raises
     ------
@@ -46,7 +51,7 @@ def check_update(payload: Payload, t: int, present: Floats, aggregation: Aggrega
         limit = _PROPORTION * max(1.0, before.max(initial=0.0))
         if (norms < _NOTHING * before).any():
             raise ProtocolError(f"atom {int(np.argmax(norms < _NOTHING * before))} of its contribution is zero")
-    else:  # atoms times their second moments: nobody knows how large, or that there are any
+    else:  # atoms times their second moments may have any norm, also zero
         limit = float(np.sqrt(np.finfo(contribution.dtype).max))
     if norms.max(initial=0.0) > limit:
         raise ProtocolError(f"contribution is out of all proportion: an atom of norm {norms.max():.3g}")
@@ -54,3 +59,47 @@ def check_update(payload: Payload, t: int, present: Floats, aggregation: Aggrega
         payload.scalar(key, float)
     if aggregation.weighted and (payload.array("energies", present.shape[1:]) < 0).any():
         raise ProtocolError("energies are negative")
+
+
+def find_mismatches(
+    dictionaries: Mapping[str, Floats], marks: Mapping[str, str], n_global: int, n_features: int | None = None
+) -> dict[str, str]:
+    """Return which clients cannot be matched with the others, and why.
+
+    Parameters
+    ----------
+    dictionaries : mapping of str to (d, m) array
+        First dictionaries by client.
+    marks : mapping of str to str
+        By client: the mark of its features' names, empty where its file has none.
+    n_global : int
+        How many atoms each must have at least.
+    n_features : int, optional
+        d; default the one that most clients have.
+
+    Returns
+    -------
+    dict of str to str
+        By client: the reason and what to do.
+    """
+    given = [mark for mark in marks.values() if mark]
+    usual = max(given, key=given.count, default="")
+    typical = next((name for name, mark in marks.items() if mark == usual), "")
+    found = {
+        name: f"{name}'s features have other names or another order than {typical}'s: give both files the same columns "
+        "in the same order, or take the line of names out of one if only the spelling differs"
+        for name, mark in marks.items()
+        if mark not in ("", usual)
+    }
+    sizes = [len(D) for D in dictionaries.values()]
+    d = n_features or max(sizes, key=sizes.count, default=0)
+    typical = next((name for name, D in dictionaries.items() if len(D) == d), "the run")
+    for name, D in dictionaries.items():
+        if len(D) != d:
+            found[name] = (
+                f"{name} has {len(D)} features, {typical} has {d}: all clients' samples must have the same features "
+                "in the same order (and, unless samples are in rows, be read with --samples-in columns)"
+            )
+        elif D.shape[1] < n_global:
+            found[name] = f"{name} has {D.shape[1]} usable atoms, fewer than n_global = {n_global}"
+    return found
