@@ -76,21 +76,16 @@ class RunOutcome:
 
 
 def warnings(run: RunOutcome) -> list[str]:
-    """Return what is doubtful about a run, the gravest first."""
-    checks = (
-        _alone,
-        _unrelated,
-        _no_jump,
-        _strangers,
-        _nothing_shared,
-        _one_more,
-        _disagreement,
-        _alike,
-        _idle,
-        _out_of_scale,
-        _dense,
-    )
-    return [text for check in (*checks, _mean, _one_feature, _few_samples, _badly_explained) if (text := check(run))]
+    """Return what is doubtful about a run, the gravest first.
+
+    Parameters
+    ----------
+    run : RunOutcome
+        A run after matching.
+    """
+    checks = [_alone, _unrelated, _no_jump, _mismatched, _nothing_shared, _one_more, _disagreement, _alike, _idle]
+    checks += [_out_of_scale, _dense, _mean, _one_feature, _few_samples, _badly_explained]
+    return [text for check in checks if (text := check(run))]
 
 
 def _alone(run: RunOutcome) -> str:
@@ -140,13 +135,13 @@ def _no_jump(run: RunOutcome) -> str:
     )
 
 
-def _strangers(run: RunOutcome) -> str:
-    strange, s = run.report.get("misfits", []), run.settings
-    if not strange:
+def _mismatched(run: RunOutcome) -> str:
+    mismatched, s = run.report.get("misfits", []), run.settings
+    if not mismatched:
         return ""
     robust = s.matching_method == "star" and s.aggregation in ("trimmed", "geometric-median")
     return (
-        f"the matched atoms of {', '.join(strange)} were no nearer to the other clients' than unrelated atoms: "
+        f"the matched atoms of {', '.join(mismatched)} were no nearer to the other clients' than unrelated atoms: "
         f"look at their data, or leave them out{'' if robust else '; aggregation = trimmed bears a minority'}"
     )
 

@@ -28,8 +28,8 @@ from perdl_server.algorithm.server import PermaServer
 from perdl_server.checkpoint import Checkpoint
 from perdl_server.diagnostics import RunOutcome, warnings
 from perdl_server.federation.members import Member, State
-from perdl_server.federation.messages import Exchange
-from perdl_server.federation.rounds import LAST_WORD, Federation, Question
+from perdl_server.federation.messages import Exchange, Question
+from perdl_server.federation.rounds import LAST_WORD, Federation
 from perdl_server.federation.validation import METRICS, check_update
 from perdl_server.results import RunFolder
 from perdl_server.summary import describe, final_metrics, spread
@@ -159,8 +159,9 @@ class PerMA(Strategy):
                 {member.name: member.dictionary for member in members}, [member.usage for member in members]
             )
         except MatchingError as error:
-            if member := members.find(error.client):
-                member.fault = str(error)
+            for member in members:
+                if member.name == error.client:
+                    member.fault = str(error)
             raise
         for member, indices in zip(members, match.indices, strict=True):
             member.indices, member.dictionary = indices, np.empty((0, 0))  # the server keeps no client's atoms
@@ -175,14 +176,14 @@ class PerMA(Strategy):
                 check = partial(check_update, t=t, present=server.global_dictionary, aggregation=server.aggregation)
                 answers = federation.ask(Question(UPDATE, f"round {t}", check, self._arrays(), {"round": t}))
             rows = self._aggregate(t, answers)
-            error = spread([row["error_before_update"] for row in rows])
-            mean = float(np.mean([row["error_before_update"] for row in rows]))
-            result.train_metrics_clientapp[t] = MetricRecord({"error_before_update": mean, "clients": len(rows)})
+            errors = [row["error_before_update"] for row in rows]
+            metrics = MetricRecord({"error_before_update": float(np.mean(errors)), "clients": len(rows)})
+            result.train_metrics_clientapp[t] = metrics
             row = {
                 "round": t,
                 "change": server.change,
                 "consensus": spread(server.consensus.tolist()),
-                "error_before_update": error,
+                "error_before_update": spread(errors),
                 "clients": len(rows),
                 "bytes": sum(sum(phase.values()) for phase in federation.exchange.bytes.values()),
                 "seconds": time.monotonic() - self._began,

@@ -21,14 +21,9 @@ from perdl_server.federation.messages import Exchange, GoneError, content_of
 Floats = NDArray[np.floating]
 _log = logging.getLogger("perdl.server")
 
-_LARGEST = 1e6
-"""First atoms have a norm near one; anything up to this does no harm."""
-
-_FACTS = {"start_error": _LARGEST, "mean_share": 1 + 1e-6, "largest_feature_share": 1 + 1e-6}
-"""Numbers of zero or more that a client reports, and the largest possible value of each."""
-
-_LOOK = 0.5
-"""Seconds between two requests for the list of nodes: each costs the SuperLink some 10 ms."""
+_LARGEST = 1e6  # norm of a first atom: most are near one, and anything up to this does no harm
+_FACTS = {"start_error": _LARGEST, "mean_share": 1 + 1e-6, "largest_feature_share": 1 + 1e-6}  # largest values
+_LOOK = 0.5  # seconds between two requests for the list of nodes: each costs the SuperLink some 10 ms
 
 
 class KeyMismatchError(ProtocolError):
@@ -57,18 +52,11 @@ class Admission:
         The run's id.
     exchange : Exchange
         The way to the nodes.
-
-    Attributes
-    ----------
-    online : set of int
-        The nodes that Flower listed last.
-    asked_at : float
-        When the last question was sent, by the monotonic clock.
     """
 
     def __init__(self, settings: Settings, run: str, exchange: Exchange) -> None:
-        self.online: set[int] = set()
-        self.asked_at = time.monotonic()
+        self.online: set[int] = set()  # the nodes that Flower listed last
+        self.asked_at = time.monotonic()  # when a node was asked last
         self._settings = settings
         self._run = run
         self._exchange = exchange
@@ -85,16 +73,10 @@ class Admission:
         """By node: why it may not take part, told or not."""
         return {node.id: node.refusal for node in self._nodes.values() if node.refusal}
 
-    def awaits(self, node: int | None = None) -> bool:
-        """Return whether a node has been asked and has not answered yet.
-
-        Parameters
-        ----------
-        node : int, optional
-            Which one; default any.
-        """
-        nodes = self._nodes.values() if node is None else [self._nodes.get(node)]
-        return any(each in self._exchange.open for each in nodes)
+    @property
+    def awaited(self) -> set[int]:
+        """The nodes that were asked and have not answered yet."""
+        return {i for i, node in self._nodes.items() if node in self._exchange.open}
 
     def invite(self, *, now: bool = False) -> None:
         """Ask every new process who it is.
@@ -112,7 +94,7 @@ class Admission:
         new = []
         for i, info in sorted(listed.items()):
             node = self._nodes.setdefault(i, Node(i))
-            if node.session != info.last_activated_at:  # the new process may not have its predecessor's fault
+            if node.session != info.last_activated_at:  # it may have mended its predecessor's fault
                 node.session, node.key_name, node.refusal, node.told = info.last_activated_at, info.name, "", False
                 new.append(node)
         text = self._settings.model_dump_json(exclude_none=True)
@@ -122,7 +104,7 @@ class Admission:
             self.asked_at = time.monotonic()
 
     def hear(self, node: Node, reply: Message, *, tell: bool) -> list[Member]:
-        """Return what a node said of itself, in a list that is empty if it has gone or is refused.
+        """Return the client that a node says it is, in a list that is empty if it has gone or is refused.
 
         Parameters
         ----------
@@ -131,7 +113,7 @@ class Admission:
         reply : Message
             Its answer.
         tell : bool
-            Whether to tell a node at once that its answer is refused.
+            Whether to tell a node at once that it is refused, whatever the reason.
         """
         try:
             return [read_introduction(content_of(reply), node, self._settings.dtype)]
@@ -164,7 +146,7 @@ class Admission:
 
 
 def read_introduction(payload: Payload, node: Node, dtype: str) -> Member:
-    """Return what a node said of itself, after checking it.
+    """Return the client that a node says it is, after checking what it sent.
 
     Parameters
     ----------

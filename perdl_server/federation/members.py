@@ -76,14 +76,7 @@ class Members(list[Member]):
         """Names of the members that are away."""
         return [member.name for member in self if member.state is State.AWAY]
 
-    def find(self, name: str) -> Member | None:
-        """Return the member of this name, if there is one.
-
-        Parameters
-        ----------
-        name : str
-            The client's name.
-        """
+    def _find(self, name: str) -> Member | None:
         return next((member for member in self if member.name == name), None)
 
     def objection(self, new: Member, online: Set[int]) -> str:
@@ -96,7 +89,7 @@ class Members(list[Member]):
         online : set of int
             The nodes that are there now.
         """
-        member, matched, n_clients = self.find(new.name), self._server.matched, self._settings.n_clients
+        member, matched, n_clients = self._find(new.name), self._server.matched, self._settings.n_clients
         if new.step and (member is None or not matched):  # before matching nobody has answered a round
             return f"this run knows no {new.name}"
         taken = member is not None and member.state is not State.AWAY and member.node in online - {new.node}
@@ -129,7 +122,7 @@ class Members(list[Member]):
         new : Member
             The client, as it introduced itself; there is no objection.
         """
-        member = self.find(new.name)
+        member = self._find(new.name)
         if member is None:
             with about(client=new.name):
                 _log.info("takes part: %d samples, %d atoms sent", new.facts["n_samples"], new.dictionary.shape[1])

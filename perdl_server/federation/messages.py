@@ -1,14 +1,16 @@
-"""Send messages to clients and receive their answers."""
+"""Messages: questions to clients, and their answers."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from flwr.app import Message
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
+from numpy.typing import NDArray
 
 from common.protocol import Payload, ProtocolError, payload_bytes, unpack
 
@@ -17,11 +19,25 @@ class GoneError(ProtocolError):
     """Flower answered in place of a node that is not there."""
 
 
-class Exchange:
-    """One run's traffic over a Flower grid.
+@dataclass
+class Question:
+    """What every member is asked, and the valid answers."""
 
-    Flower's own ``send_and_receive`` sleeps three seconds between two pulls in deployment. So the server pushes and
-    pulls itself.
+    kind: str  # Flower's type of the message
+    when: str  # the phase, for people
+    check: Callable[[Payload], object]  # raises ProtocolError where an answer is not what was asked for
+    arrays: dict[str, NDArray[Any]]
+    scalars: dict[str, int] = field(default_factory=dict)
+    answers: dict[str, Payload] = field(default_factory=dict)  # by client
+
+    @property
+    def phase(self) -> str:
+        """Under what its bytes are counted."""
+        return self.kind.partition(".")[2]
+
+
+class Exchange:
+    """One run's traffic over a Flower grid, without the three seconds that Flower's ``send_and_receive`` sleeps.
 
     Parameters
     ----------
@@ -35,7 +51,7 @@ class Exchange:
     Attributes
     ----------
     bytes : dict
-        By phase, then ``"to_clients"`` and ``"to_server"``: bytes of messages' contents.
+        Of messages' contents, by phase, then ``"to_clients"`` and ``"to_server"``.
     open : dict
         By recipient: id and phase of the question that it has not answered yet.
     """
@@ -82,12 +98,11 @@ class Exchange:
 
         An answer belongs to the message that it answers: where a node has gone, Flower answers in its place.
         """
-        senders = {i: (recipient, phase) for recipient, (i, phase) in self.open.items()}
+        senders = {i: recipient for recipient, (i, _) in self.open.items()}
         answers = []
         for answer in self.grid.pull_messages(list(senders)) if senders else ():
-            if found := senders.pop(answer.metadata.reply_to_message_id, None):
-                sender, phase = found
-                del self.open[sender]
+            if sender := senders.pop(answer.metadata.reply_to_message_id, None):
+                _, phase = self.open.pop(sender)
                 answers.append((sender, answer))
                 if answer.has_content():
                     self.bytes[phase]["to_server"] += payload_bytes(answer.content)

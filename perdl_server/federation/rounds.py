@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 from flwr.app import Message
@@ -18,7 +17,7 @@ from common.settings import Settings
 from perdl_server.algorithm.server import PermaServer
 from perdl_server.federation.admission import Admission, Node
 from perdl_server.federation.members import Member, Members, State
-from perdl_server.federation.messages import Exchange, GoneError, content_of
+from perdl_server.federation.messages import Exchange, GoneError, Question, content_of
 from perdl_server.federation.reasons import by_reason, merge_similar
 
 _log = logging.getLogger("perdl.server")
@@ -28,18 +27,6 @@ LAST_WORD = 10.0
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.2
 """Seconds between two looks for answers: the pause doubles from the first to the longest."""
-
-
-@dataclass
-class Question:
-    """What every member is asked, and the valid answers."""
-
-    kind: str  # Flower's type of the message
-    when: str  # the phase, for people
-    check: Callable[[Payload], object]  # raises ProtocolError where an answer is not what was asked for
-    arrays: dict[str, NDArray[Any]]
-    scalars: dict[str, int] = field(default_factory=dict)
-    answers: dict[str, Payload] = field(default_factory=dict)  # by client
 
 
 class Federation:
@@ -86,7 +73,7 @@ class Federation:
             self._handle_events(invite=not late)
             all_asked = late or len(admission.candidates) >= s.n_clients
             too_slow = late and time.monotonic() - admission.asked_at > s.round_timeout
-            if len(members) >= s.n_clients or (all_asked and not admission.awaits()) or too_slow:
+            if len(members) >= s.n_clients or (all_asked and not admission.awaited) or too_slow:
                 break
         joined, quorum = len(admission.candidates), members.quorum
         if joined < quorum:
@@ -265,7 +252,7 @@ class Federation:
         for member in members:
             content = pack({**question.arrays, **member.own_arrays}, run=self.run, **question.scalars)
             messages[member] = Message(content, member.node, question.kind)
-        self.exchange.ask(question.kind.partition(".")[2], messages)
+        self.exchange.ask(question.phase, messages)
         for member in messages:
             member.state = State.ASKED if member in self.exchange.open else State.AWAY
 
@@ -286,7 +273,7 @@ class Federation:
     def _may_answer(self, member: Member) -> bool:
         """Whether an answer may come: after a failure that of a new process, which was asked who it is."""
         failed = member.state is State.FAILED
-        return member.state is State.ASKED or (failed and self.admission.awaits(member.node))
+        return member.state is State.ASKED or (failed and member.node in self.admission.awaited)
 
     def _note_missing(self, question: Question, late: str) -> dict[str, str]:
         """Note and return why members did not answer."""

@@ -17,8 +17,8 @@ from common.protocol import FINISH, INITIALISE, UPDATE, pack, unpack
 from common.settings import load_settings
 from perdl_server.algorithm.server import PermaServer
 from perdl_server.federation.members import Member, State
-from perdl_server.federation.messages import Exchange
-from perdl_server.federation.rounds import Federation, Question
+from perdl_server.federation.messages import Exchange, Question
+from perdl_server.federation.rounds import Federation
 
 SHARED = np.linalg.qr(np.random.default_rng(0).standard_normal((6, 6))).Q
 SCALARS = {
