@@ -113,15 +113,15 @@ class PerMA(Strategy):
         ended = former.ended if former else ""
         if former and ended == "rounds" and former.round < self.settings.rounds:
             ended = ""  # resumed with more rounds
-        patience = LAST_WORD if ended else None  # all rounds are done: do not wait for absent clients
+        federation.patience = LAST_WORD if ended else None  # all rounds are done: do not wait for absent clients
         try:
             if former is None:
                 federation.join()
                 self._match(federation)
             else:
-                federation.rejoin(patience)
+                federation.rejoin()
             reason = ended or self._rounds(federation, result)
-            federation.finish(self._arrays(), patience)
+            federation.finish(self._arrays())
         except KeyboardInterrupt:
             federation.dismiss(self._arrays(), "it was interrupted at the server")
             raise
@@ -256,7 +256,7 @@ class PerMA(Strategy):
         return {"global_dictionary": self.server.global_dictionary} if self.server.matched else {}
 
     def _not_used(self, *args: Any, **kwargs: Any) -> Any:
-        """Flower's base class asks for these four methods, but its own loop alone calls them: `start` has another."""
+        """Not used: Flower's own loop would call these four methods, and `start` replaces that loop."""
         raise NotImplementedError("PerMA runs by start() alone")
 
     configure_train = aggregate_train = configure_evaluate = aggregate_evaluate = _not_used

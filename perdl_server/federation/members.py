@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -15,7 +15,6 @@ from common.logs import about
 from common.protocol import natural_key
 from common.settings import Settings
 from perdl_server.algorithm.server import PermaServer
-from perdl_server.federation.validation import find_mismatches
 
 Floats = NDArray[np.floating]
 _log = logging.getLogger("perdl.server")
@@ -102,10 +101,8 @@ class Members(list[Member]):
                 "the folder of that one"
             )
         if matched and _needs_match(new, member or new):
-            marks = {other.name: other.facts.get("names", "") for other in self if other is not member}
-            marks[new.name] = new.facts.get("names", "")
             d, r_g = self._server.global_dictionary.shape
-            if why := find_mismatches({new.name: new.dictionary}, marks, r_g, d).get(new.name):
+            if why := find_mismatches([*(other for other in self if other is not member), new], r_g, d).get(new.name):
                 return why
         if member is None and len(self) >= n_clients:
             return (
@@ -146,9 +143,8 @@ class Members(list[Member]):
 
     def remove_mismatches(self) -> dict[int, str]:
         """Remove the members that cannot be matched with the others; return why, by node."""
-        wanted = self._settings.n_global if isinstance(self._settings.n_global, int) else 0
-        marks = {member.name: member.facts.get("names", "") for member in self}
-        wrong = find_mismatches({member.name: member.dictionary for member in self}, marks, wanted)
+        n_global = self._settings.n_global
+        wrong = find_mismatches(self, n_global if isinstance(n_global, int) else 0)
         removed = {member.node: wrong[member.name] for member in self if member.name in wrong}
         self[:] = [member for member in self if member.name not in wrong]
         return removed
@@ -157,3 +153,40 @@ class Members(list[Member]):
 def _needs_match(new: Member, member: Member) -> bool:
     """Whether the server must choose a client's global atoms: it has not split them, and has no former choice."""
     return not new.step and not (member.indices is not None and new.returning)
+
+
+def find_mismatches(clients: Sequence[Member], n_global: int, n_features: int | None = None) -> dict[str, str]:
+    """Return which clients cannot be matched with the others, and why, by name.
+
+    Parameters
+    ----------
+    clients : sequence of Member
+        With their first dictionaries, and the mark of their features' names among their ``facts``.
+    n_global : int
+        How many atoms each must have at least.
+    n_features : int, optional
+        d; default the one that most clients have.
+    """
+    found = {}
+    marks = {client.name: client.facts.get("names", "") for client in clients}
+    given = [mark for mark in marks.values() if mark]
+    usual = max(given, key=given.count, default="")
+    typical = next((name for name, mark in marks.items() if mark == usual), "")
+    for name, mark in marks.items():
+        if mark not in ("", usual):
+            found[name] = (
+                f"{name}'s features have other names or another order than {typical}'s: give both files the same "
+                "columns in the same order, or take the line of names out of one if only the spelling differs"
+            )
+    sizes = [len(client.dictionary) for client in clients]
+    d = n_features or max(sizes, key=sizes.count, default=0)
+    typical = "the run" if n_features else next((client.name for client in clients if len(client.dictionary) == d), "")
+    for name, (size, n_atoms) in ((client.name, client.dictionary.shape) for client in clients):
+        if size != d:
+            found[name] = (
+                f"{name} has {size} features, {typical} has {d}: all clients' samples must have the same features in "
+                "the same order (and, unless samples are in rows, be read with --samples-in columns)"
+            )
+        elif n_atoms < n_global:
+            found[name] = f"{name} has {n_atoms} usable atoms, fewer than n_global = {n_global}"
+    return found

@@ -44,6 +44,11 @@ class Federation:
         The owner of D^g.
     members : iterable of Member
         Those of a run that is resumed.
+
+    Attributes
+    ----------
+    patience : float, optional
+        Seconds to wait, whoever comes and answers: instead of both timeouts, and without a quorum.
     """
 
     def __init__(
@@ -55,6 +60,7 @@ class Federation:
         self.server = server
         self.members = Members(settings, server, members)
         self.admission = Admission(settings, run, exchange)
+        self.patience: float | None = None
 
     def join(self) -> None:
         """Wait for nodes, ask each for D_i^(0) and its name, and keep those that fit together.
@@ -96,20 +102,15 @@ class Federation:
             text = "%d of %d clients came within %.0f s, quorum %d: going on without the others"
             _log.warning(text, len(members), s.n_clients, time.monotonic() - began, quorum)
 
-    def rejoin(self, patience: float | None = None) -> None:
-        """Wait for the members of a resumed run to come back.
-
-        Parameters
-        ----------
-        patience : float, optional
-            Seconds to wait, whoever comes; default ``join_timeout``, for a quorum at least.
+    def rejoin(self) -> None:
+        """Wait for the members of a resumed run to come back, for ``join_timeout`` seconds at most.
 
         Raises
         ------
         FederationError
-            If fewer than the quorum come, without ``patience``.
+            If fewer than the quorum come.
         """
-        for _ in self._wait(self.settings.join_timeout if patience is None else patience):
+        for _ in self._wait(self.settings.join_timeout if self.patience is None else self.patience):
             self._handle_events()
             if not self.members.away:
                 break
@@ -117,13 +118,13 @@ class Federation:
         back = n - len(self.members.away)
         if away:
             _log.warning("did not come back: %s", away)
-        if patience is None and back < quorum:
+        if self.patience is None and back < quorum:
             raise FederationError(
                 f"{back} of {n} clients came back within {self.settings.join_timeout:g} s (quorum {quorum}), without "
                 f"{away}: start them again with their own folders, then resume once more"
             )
 
-    def ask(self, question: Question, patience: float | None = None) -> list[tuple[Member, Payload]]:
+    def ask(self, question: Question) -> list[tuple[Member, Payload]]:
         """Ask every member that is there, and those that come back meanwhile; return the valid answers.
 
         The server waits for all members that are there, for ``round_timeout`` seconds at most. If there is no quorum
@@ -132,9 +133,7 @@ class Federation:
         Parameters
         ----------
         question : Question
-            Without answers.
-        patience : float, optional
-            Seconds, instead of both timeouts; no quorum is needed then.
+            Its ``answers`` are filled in.
 
         Returns
         -------
@@ -147,13 +146,13 @@ class Federation:
             If the answers are fewer than the quorum; names who is missing and why.
         """
         s, members, when = self.settings, self.members, question.when
-        timeout, limit = (s.round_timeout, s.join_timeout) if patience is None else (patience, patience)
+        timeout, limit = (s.round_timeout, s.join_timeout) if self.patience is None else (self.patience, self.patience)
         known = {member.name: member.fault for member in members}
         announced: list[str] = []
         self._send(question, (member for member in members if member.state is not State.AWAY))
         for took in self._wait(max(timeout, limit)):
             self._handle_events(question)
-            if took <= timeout and any(self._may_answer(member) for member in members):
+            if took <= timeout and self._some_may_answer():
                 continue
             away = members.away
             if len(question.answers) >= members.quorum or not away or took > limit:
@@ -165,24 +164,22 @@ class Federation:
         for text in by_reason({name: why for name, why in missing.items() if known.get(name) != why}):
             _log.warning("%s: left out: %s", when, text)
         answered = len(members) - len(missing)
-        if answered < members.quorum and patience is None:
+        if answered < members.quorum and self.patience is None:
             raise FederationError(
                 f"{when}: {answered} of {len(members)} clients answered (quorum {members.quorum}): "
                 f"{'; '.join(by_reason(missing))}"
             )
         return [(member, question.answers[member.name]) for member in members if member.name not in missing]
 
-    def finish(self, arrays: dict[str, NDArray[Any]], patience: float | None = None) -> None:
+    def finish(self, arrays: dict[str, NDArray[Any]]) -> None:
         """Send the final D^g; each client writes its own model and answers with scalars.
 
         Parameters
         ----------
         arrays : dict
             D^g.
-        patience : float, optional
-            As of :meth:`ask`.
         """
-        for member, payload in self.ask(Question(FINISH, "the end", _final_facts, arrays), patience):
+        for member, payload in self.ask(Question(FINISH, "the end", _final_facts, arrays)):
             member.facts |= _final_facts(payload)
 
     def dismiss(self, arrays: dict[str, NDArray[Any]], why: str) -> None:
@@ -270,10 +267,10 @@ class Federation:
             member.state, member.fault, member.indices = State.ANSWERED, "", None
             question.answers[member.name] = payload
 
-    def _may_answer(self, member: Member) -> bool:
-        """Whether an answer may come: after a failure that of a new process, which was asked who it is."""
-        failed = member.state is State.FAILED
-        return member.state is State.ASKED or (failed and member.node in self.admission.awaited)
+    def _some_may_answer(self) -> bool:
+        """Whether an answer may come: where one failed, from a new process that was just asked who it is."""
+        failed = {member.node for member in self.members if member.state is State.FAILED}
+        return any(member.state is State.ASKED for member in self.members) or bool(failed & self.admission.awaited)
 
     def _note_missing(self, question: Question, late: str) -> dict[str, str]:
         """Note and return why members did not answer."""

@@ -1,8 +1,6 @@
-"""Which answers may enter D^g, and which clients' atoms can be matched. Pure functions."""
+"""Which answers may enter D^g."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,47 +57,3 @@ def check_update(payload: Payload, t: int, present: Floats, aggregation: Aggrega
         payload.scalar(key, float)
     if aggregation.weighted and (payload.array("energies", present.shape[1:]) < 0).any():
         raise ProtocolError("energies are negative")
-
-
-def find_mismatches(
-    dictionaries: Mapping[str, Floats], marks: Mapping[str, str], n_global: int, n_features: int | None = None
-) -> dict[str, str]:
-    """Return which clients cannot be matched with the others, and why.
-
-    Parameters
-    ----------
-    dictionaries : mapping of str to (d, m) array
-        First dictionaries by client.
-    marks : mapping of str to str
-        By client: the mark of its features' names, empty where its file has none.
-    n_global : int
-        How many atoms each must have at least.
-    n_features : int, optional
-        d; default the one that most clients have.
-
-    Returns
-    -------
-    dict of str to str
-        By client: the reason and what to do.
-    """
-    given = [mark for mark in marks.values() if mark]
-    usual = max(given, key=given.count, default="")
-    typical = next((name for name, mark in marks.items() if mark == usual), "")
-    found = {
-        name: f"{name}'s features have other names or another order than {typical}'s: give both files the same columns "
-        "in the same order, or take the line of names out of one if only the spelling differs"
-        for name, mark in marks.items()
-        if mark not in ("", usual)
-    }
-    sizes = [len(D) for D in dictionaries.values()]
-    d = n_features or max(sizes, key=sizes.count, default=0)
-    typical = next((name for name, D in dictionaries.items() if len(D) == d), "the run")
-    for name, D in dictionaries.items():
-        if len(D) != d:
-            found[name] = (
-                f"{name} has {len(D)} features, {typical} has {d}: all clients' samples must have the same features "
-                "in the same order (and, unless samples are in rows, be read with --samples-in columns)"
-            )
-        elif D.shape[1] < n_global:
-            found[name] = f"{name} has {D.shape[1]} usable atoms, fewer than n_global = {n_global}"
-    return found

@@ -314,7 +314,8 @@ def test_a_resumed_run_waits_for_its_members_and_says_who_is_missing():
         FederationError, match=r"0 of 1 clients came back within 0.2 s \(quorum 3\), without a: start them"
     ):
         lonely.rejoin()
-    lonely.rejoin(patience=0.1)  # all rounds are done: nothing depends on them
+    lonely.patience = 0.1
+    lonely.rejoin()  # all rounds are done: nothing depends on them
 
 
 def test_in_a_new_run_nobody_has_answered_a_round_and_nobody_sends_nothing():
