@@ -216,6 +216,42 @@ def test_who_lost_its_folder_is_aligned_anew_once_its_former_process_is_gone():
     assert one.members[0].indices is None  # it has answered
 
 
+def test_who_answered_and_then_lost_its_folder_is_aligned_anew_for_the_next_round():
+    grid = TownGrid(Node("a"), Node("b"))
+    one = joined(grid, "n_clients=2")
+    slow = grid.nodes[11]
+    slow.silent = True
+
+    def a_is_started_again():
+        grid.nodes[10].online = False
+        grid.nodes[12] = Node("a")
+
+    def b_answers():
+        slow.silent = False
+        question = slow.got[-1]
+        answer = Message(slow.answer(question), reply_to=question)
+        answer.metadata.__dict__["_message_id"] = "late"
+        grid.answers[question.metadata.message_id] = answer
+
+    grid.later = [lambda: None, a_is_started_again, b_answers]
+    assert names(ask(one)) == ["a", "b"]
+    assert [m.metadata.message_type for m in grid.nodes[12].got] == [INITIALISE]  # its answer counts: not asked again
+    assert names(ask(one, 2)) == ["a", "b"]
+    assert unpack(grid.nodes[12].got[-1].content).arrays["indices"].tolist() == [0, 1, 2]
+
+
+def test_each_client_is_told_its_own_fault_alone_when_the_run_ends_early():
+    grid = TownGrid(Node("a"), Node("b"), Node("c"))
+    one = joined(grid, "n_clients=3", "round_timeout=0.3", "join_timeout=0.3")
+    grid.nodes[10].silent = True
+    with pytest.raises(FederationError):
+        ask(one)
+    assert [member.state for member in one.members] == [State.ASKED, State.ANSWERED, State.ANSWERED]
+    grid.nodes[10].silent = False
+    one.dismiss({}, "over")
+    assert [reasons(grid.nodes[i]) for i in (10, 11, 12)] == [["no answer within 0.3 s"], ["over"], ["over"]]
+
+
 @pytest.mark.parametrize(
     ("node", "why"),
     [
