@@ -30,7 +30,7 @@ NEAR = 0.2
 
 
 @dataclass(frozen=True)
-class Ended:
+class RunOutcome:
     """What the server knows when a run ends.
 
     Attributes
@@ -80,32 +80,26 @@ class Ended:
         return [name for name, facts in self.clients.items() if facts.get(key, 0.0) > limit]
 
 
-def warnings(run: Ended) -> list[str]:
-    """Return what is doubtful about a run, the gravest first."""
-    checks = (
-        _alone,
-        _unrelated,
-        _no_jump,
-        _strangers,
-        _nothing_shared,
-        _one_more,
-        _disagreement,
-        _moving,
-        _alike,
-        _idle,
-        _out_of_scale,
-        _dense,
-    )
-    return [text for check in (*checks, _mean, _one_feature, _few_samples, _badly_explained) if (text := check(run))]
+def warnings(run: RunOutcome) -> list[str]:
+    """Return what is doubtful about a run, the gravest first.
+
+    Parameters
+    ----------
+    run : RunOutcome
+        A run after matching.
+    """
+    checks = [_alone, _unrelated, _no_jump, _mismatched, _nothing_shared, _one_more, _disagreement]
+    checks += [_moving, _alike, _idle, _out_of_scale, _dense, _mean, _one_feature, _few_samples, _badly_explained]
+    return [text for check in checks if (text := check(run))]
 
 
-def _alone(run: Ended) -> str:
+def _alone(run: RunOutcome) -> str:
     if len(run.clients) == 1 and run.report["n_global"]:
         return "one client alone took part: nothing is known to be shared"
     return ""
 
 
-def _unrelated(run: Ended) -> str:
+def _unrelated(run: RunOutcome) -> str:
     far = _far(run)
     if not far:
         return ""
@@ -119,13 +113,13 @@ def _unrelated(run: Ended) -> str:
     )
 
 
-def _far(run: Ended) -> int:
+def _far(run: RunOutcome) -> int:
     """How many shared atoms were no nearer than unrelated ones."""
     k = run.report["n_global"]  # nearness is 0 where atoms that are left fill the space: all are near there
     return int(np.count_nonzero(run.nearness[:k] > 0.8)) if len(run.clients) > 1 else 0
 
 
-def _no_jump(run: Ended) -> str:
+def _no_jump(run: RunOutcome) -> str:
     """The shared paths end where the next one is hardly longer, so that they may end anywhere."""
     k, near = run.report["n_global"], run.nearness
     if len(run.clients) < 2 or not 0 < k <= len(near) or _far(run):
@@ -146,18 +140,18 @@ def _no_jump(run: Ended) -> str:
     )
 
 
-def _strangers(run: Ended) -> str:
-    strange, s = run.report.get("misfits", []), run.settings
-    if not strange:
+def _mismatched(run: RunOutcome) -> str:
+    mismatched, s = run.report.get("misfits", []), run.settings
+    if not mismatched:
         return ""
     robust = s.matching_method == "star" and s.aggregation in ("trimmed", "geometric-median")
     return (
-        f"the matched atoms of {', '.join(strange)} were no nearer to the other clients' than unrelated atoms: "
+        f"the matched atoms of {', '.join(mismatched)} were no nearer to the other clients' than unrelated atoms: "
         f"look at their data, or leave them out{'' if robust else '; aggregation = trimmed bears a minority'}"
     )
 
 
-def _nothing_shared(run: Ended) -> str:
+def _nothing_shared(run: RunOutcome) -> str:
     if run.settings.n_global != "auto" or run.report["n_global"] != 0:
         return ""
     near = f"{run.edges[0]:.2f}" if len(run.edges) else "-"
@@ -177,7 +171,7 @@ def _nothing_shared(run: Ended) -> str:
     )
 
 
-def _nearer_than_chance(run: Ended, begin: int) -> int:
+def _nearer_than_chance(run: RunOutcome, begin: int) -> int:
     """How many paths, from this one on, are nearer than those of unrelated atoms ever are by chance."""
     edges, unrelated = run.edges[begin:], np.asarray(run.report["unrelated_edges"])[begin:]
     m = min(len(edges), len(unrelated))
@@ -189,7 +183,7 @@ def _nearer_than_chance(run: Ended, begin: int) -> int:
     return int(m if near.all() else near.argmin())
 
 
-def _one_more(run: Ended) -> str:
+def _one_more(run: RunOutcome) -> str:
     """A path that ``auto`` left out though it is nearer than chance."""
     k, edges, unrelated = run.report["n_global"], run.edges, np.asarray(run.report["unrelated_edges"])
     if run.settings.n_global != "auto" or k == 0 or _no_jump(run) or not _nearer_than_chance(run, k):
@@ -200,7 +194,7 @@ def _one_more(run: Ended) -> str:
     )
 
 
-def _disagreement(run: Ended) -> str:
+def _disagreement(run: RunOutcome) -> str:
     """Atoms of which the clients' versions differed in the last round."""
     low = np.setdiff1d(np.flatnonzero(run.consensus < AGREED), run.idle)
     if not len(low) or len(run.clients) < 2 or not run.report.get("rounds"):
@@ -213,7 +207,7 @@ def _disagreement(run: Ended) -> str:
     )
 
 
-def _moving(run: Ended) -> str:
+def _moving(run: RunOutcome) -> str:
     """Shared atoms that were not at rest after the last round."""
     rounds = run.report.get("rounds", 0)
     if run.change is None or run.change <= MOVING or rounds < run.settings.rounds:
@@ -224,7 +218,7 @@ def _moving(run: Ended) -> str:
     )
 
 
-def _alike(run: Ended) -> str:
+def _alike(run: RunOutcome) -> str:
     """Two shared atoms that are nearly the same."""
     D = run.dictionary
     if mutual_coherence(D) <= ALIKE:
@@ -239,7 +233,7 @@ def _alike(run: Ended) -> str:
     )
 
 
-def _idle(run: Ended) -> str:
+def _idle(run: RunOutcome) -> str:
     """Shared atoms without energy."""
     norms = np.linalg.norm(run.dictionary, axis=0)
     idle = sorted({*map(int, run.idle), *map(int, np.flatnonzero(norms < 1e-6))})
@@ -251,7 +245,7 @@ def _idle(run: Ended) -> str:
     )
 
 
-def _out_of_scale(run: Ended) -> str:
+def _out_of_scale(run: RunOutcome) -> str:
     """Thresholds that nearly nothing passes."""
     if run.settings.coder != "hard-threshold":
         return ""
@@ -268,7 +262,7 @@ def _out_of_scale(run: Ended) -> str:
     )
 
 
-def _dense(run: Ended) -> str:
+def _dense(run: RunOutcome) -> str:
     dense = [
         name
         for name, facts in run.clients.items()
@@ -283,7 +277,7 @@ def _dense(run: Ended) -> str:
     )
 
 
-def _mean(run: Ended) -> str:
+def _mean(run: RunOutcome) -> str:
     uncentred = run.where("mean_share", 0.9)
     if not uncentred or run.settings.data.center:
         return ""
@@ -293,7 +287,7 @@ def _mean(run: Ended) -> str:
     )
 
 
-def _one_feature(run: Ended) -> str:
+def _one_feature(run: RunOutcome) -> str:
     large = [name for name in run.where("largest_feature_share", 0.8) if run.clients[name].get("n_features", 0) > 2]
     if not large:
         return ""
@@ -305,7 +299,7 @@ def _one_feature(run: Ended) -> str:
     )
 
 
-def _few_samples(run: Ended) -> str:
+def _few_samples(run: RunOutcome) -> str:
     few = [name for name, facts in run.clients.items() if facts["n_samples"] < FEW * facts["n_atoms"]]
     if not few:
         return ""
@@ -317,7 +311,7 @@ def _few_samples(run: Ended) -> str:
     )
 
 
-def _badly_explained(run: Ended) -> str:
+def _badly_explained(run: RunOutcome) -> str:
     errors = {name: facts["final_error"] for name, facts in run.clients.items() if "final_error" in facts}
     median = float(np.median(list(errors.values()))) if len(errors) > 2 else np.inf
     bad = sorted((name for name, e in errors.items() if e > max(FEW * median, 0.05)), key=lambda name: -errors[name])

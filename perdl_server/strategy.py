@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from numpy.typing import NDArray
@@ -25,17 +26,15 @@ from common.settings import Settings
 from perdl_server.algorithm.matching import MatchingError
 from perdl_server.algorithm.server import PermaServer
 from perdl_server.checkpoint import Checkpoint
-from perdl_server.diagnostics import Ended, warnings
-from perdl_server.federation.members import Member, Roster
-from perdl_server.federation.messages import Exchange
+from perdl_server.diagnostics import RunOutcome, warnings
+from perdl_server.federation.members import Member, State
+from perdl_server.federation.messages import Exchange, Question
 from perdl_server.federation.rounds import LAST_WORD, Federation
 from perdl_server.federation.validation import METRICS, check_update
 from perdl_server.results import RunFolder
 from perdl_server.summary import describe, final_metrics, spread
 
-Floats = NDArray[np.floating]
 _log = logging.getLogger("perdl.server")
-_ARRAY = "global_dictionary"
 
 
 class PerMA(Strategy):
@@ -44,6 +43,7 @@ class PerMA(Strategy):
     Parameters
     ----------
     settings : Settings
+        The run's.
     folder : RunFolder
         Where results go while the run goes on.
 
@@ -59,7 +59,6 @@ class PerMA(Strategy):
         self.folder = folder
         former = folder.checkpoint
         self.server = PermaServer(settings, former.dictionary, former.consensus) if former else PermaServer(settings)
-        self._rows: list[dict[str, Any]] = []
         self._report: dict[str, Any] = {}
         self._began = time.monotonic()
 
@@ -85,6 +84,7 @@ class PerMA(Strategy):
         Parameters
         ----------
         grid : Grid
+            Flower's connection to the nodes.
         initial_arrays, train_config, evaluate_config, evaluate_fn
             Not used: PerMA finds its start itself.
         num_rounds, timeout : optional
@@ -104,24 +104,24 @@ class PerMA(Strategy):
         self.settings = self.settings.model_copy(update={k: v for k, v in changes.items() if v is not None})
         self._report = describe(self.settings)
         federation = self._gather(grid)
-        with about(run=federation.roster.run):
+        with about(run=federation.run):
             return self._run(federation)
 
     def _run(self, federation: Federation) -> Result:
         self.summary()
         result, reason, former = Result(), "interrupted", self.folder.checkpoint
-        # Of a run whose rounds are all done nothing depends on who comes back to hear so.
-        more = former is not None and former.ended == "rounds" and former.round < self.settings.rounds
-        ended = former.ended if former and not more else ""
-        patience = LAST_WORD if ended else None
+        ended = former.ended if former else ""
+        if former and ended == "rounds" and former.round < self.settings.rounds:
+            ended = ""  # resumed with more rounds
+        federation.patience = LAST_WORD if ended else None  # all rounds are done: do not wait for absent clients
         try:
             if former is None:
                 federation.join()
                 self._match(federation)
             else:
-                federation.rejoin(patience)
+                federation.rejoin()
             reason = ended or self._rounds(federation, result)
-            federation.finish(self._arrays(), patience)
+            federation.finish(self._arrays())
         except KeyboardInterrupt:
             federation.dismiss(self._arrays(), "it was interrupted at the server")
             raise
@@ -132,7 +132,7 @@ class PerMA(Strategy):
         finally:
             self._save(federation, reason)
             _log.info("ended: %s", reason)
-        result.arrays = self._record()
+        result.arrays = ArrayRecord({key: Array(value) for key, value in self._arrays().items()})
         return result
 
     def _gather(self, grid: Grid) -> Federation:
@@ -141,31 +141,16 @@ class PerMA(Strategy):
         self._began = time.monotonic() - (former.seconds if former else 0.0)
         exchange = Exchange(grid, self.folder.asked_to_stop, former.bytes if former else {})
         if former is None:
-            return Federation(Roster(self.settings, exchange, secrets.token_hex(8), self.server))
+            return Federation(self.settings, exchange, secrets.token_hex(8), self.server)
         resumed = former.report.get("resumed", 0) + 1
         known = {"rounds": former.round, "resumed": resumed, "started": former.report["started"]}
         self._report = {**former.report, **self._report, **known}
         members = [
-            Member(name, dict(facts), gone=True, indices=former.matches.get(name))
+            Member(name, dict(facts), state=State.AWAY, indices=former.matches.get(name))
             for name, facts in former.members.items()
         ]
         _log.info("going on after round %d", former.round)
-        return Federation(Roster(self.settings, exchange, former.run, self.server, members))
-
-    def _check(self, t: int) -> Callable[[Payload], object]:
-        return lambda payload: check_update(payload, t, self.server.global_dictionary, self.server.aggregation)
-
-    def _aggregate(self, t: int, answers: Sequence[tuple[Member, Payload]]) -> MetricRecord:
-        A = np.stack([payload.arrays["contribution"] for _, payload in answers])
-        w = np.stack([payload.arrays.get("energies", np.ones(A.shape[2], A.dtype)) for _, payload in answers])
-        self.server.aggregate(A, w)
-        self._report["rounds"] = t  # from here on D^g is this round's, whatever interrupts
-        self._rows = [
-            {"round": t, "client": member.name, **{key: payload.scalars[key] for key in METRICS}}
-            for member, payload in answers
-        ]
-        errors = [row["error_before_update"] for row in self._rows]
-        return MetricRecord({"error_before_update": float(np.mean(errors)), "clients": len(answers)})
+        return Federation(self.settings, exchange, former.run, self.server, members)
 
     def _match(self, federation: Federation) -> None:
         """Phase 0: find the shared atoms, and tell each member its own."""
@@ -175,11 +160,12 @@ class PerMA(Strategy):
                 {member.name: member.dictionary for member in members}, [member.usage for member in members]
             )
         except MatchingError as error:
-            federation.roster.blame(error.client, str(error))
+            for member in members:
+                if member.name == error.client:
+                    member.fault = str(error)
             raise
         for member, indices in zip(members, match.indices, strict=True):
-            member.indices = indices
-            member.dictionary = np.empty((len(member.dictionary), 0))  # the server keeps no client's atoms
+            member.indices, member.dictionary = indices, np.empty((0, 0))  # the server keeps no client's atoms
         self._report |= match.report
         self._checkpoint(federation, 0)
 
@@ -188,34 +174,49 @@ class PerMA(Strategy):
         former, server = self.folder.checkpoint, self.server
         for t in range(former.round + 1 if former else 1, self.settings.rounds + 1):
             with about(round=t):
-                answers = federation.ask(UPDATE, self._arrays(), f"round {t}", self._check(t), round=t)
-            result.train_metrics_clientapp[t] = self._aggregate(t, answers)
+                check = partial(check_update, t=t, present=server.global_dictionary, aggregation=server.aggregation)
+                answers = federation.ask(Question(UPDATE, f"round {t}", check, self._arrays(), {"round": t}))
+            rows = self._aggregate(t, answers)
+            errors = [row["error_before_update"] for row in rows]
+            metrics = MetricRecord({"error_before_update": float(np.mean(errors)), "clients": len(rows)})
+            result.train_metrics_clientapp[t] = metrics
             row = {
                 "round": t,
                 "change": server.change,
                 "consensus": spread(server.consensus.tolist()),
-                "error_before_update": spread([row["error_before_update"] for row in self._rows]),
-                "clients": len(self._rows),
+                "error_before_update": spread(errors),
+                "clients": len(rows),
                 "bytes": sum(sum(phase.values()) for phase in federation.exchange.bytes.values()),
                 "seconds": time.monotonic() - self._began,
             }
-            self.folder.add_round(row, self._rows)
+            self.folder.add_round(row, rows)
             with about(round=t):
-                _log.info("round done: %d clients, change %.3g", len(self._rows), server.change)
+                _log.info("round done: %d clients, change %.3g", len(rows), server.change)
             self.folder.save_dictionary(server.global_dictionary, server.consensus, every=1.0)
             ended = "tolerance" if server.at_rest else "rounds" if t == self.settings.rounds else ""
             self._checkpoint(federation, t, ended)
             if ended:
                 return ended
-            if wish := self.folder.last_round():  # its checkpoint says nothing of that: the run can be resumed
+            if wish := self.folder.last_round():  # not in the checkpoint: the run can be resumed
                 return wish
         return "rounds"
+
+    def _aggregate(self, t: int, answers: Sequence[tuple[Member, Payload]]) -> list[dict[str, Any]]:
+        """Compute D^g from the answers of round ``t``; return the metrics of each client."""
+        A = np.stack([payload.arrays["contribution"] for _, payload in answers])
+        w = np.stack([payload.arrays.get("energies", np.ones(A.shape[2], A.dtype)) for _, payload in answers])
+        self.server.aggregate(A, w)
+        self._report["rounds"] = t  # from here on D^g is this round's, also if the run is interrupted
+        return [
+            {"round": t, "client": member.name, **{key: payload.scalars[key] for key in METRICS}}
+            for member, payload in answers
+        ]
 
     def _checkpoint(self, federation: Federation, t: int, ended: str = "") -> None:
         members = federation.members
         self.folder.save_checkpoint(
             lambda: Checkpoint(
-                run=federation.roster.run,
+                run=federation.run,
                 round=t,
                 dictionary=self.server.global_dictionary,
                 consensus=self.server.consensus,
@@ -230,60 +231,33 @@ class PerMA(Strategy):
 
     def _save(self, federation: Federation, reason: str) -> None:
         """Write what is known, whether the run ended well or not."""
-        facts = {member.name: member.facts for member in federation.members}
-        server = self.server
-        D = server.global_dictionary if server.matched else None
-        final = final_metrics(facts, D, self.settings)
-        if D is not None:
-            self.folder.save_dictionary(D, server.consensus)
-            final["consensus"] = spread(server.consensus.tolist())
-            if server.change is not None:
-                final["change"] = server.change
-            self._report["warnings"] = warnings(
-                Ended(self._report, facts, self.settings, D, server.consensus, server.idle, server.change)
-            )
-        shapes = {member.facts["shape"] for member in federation.members if member.facts.get("shape")}
+        facts, server = {member.name: member.facts for member in federation.members}, self.server
+        if server.matched:
+            D, consensus = server.global_dictionary, server.consensus
+            self.folder.save_dictionary(D, consensus)
+            outcome = RunOutcome(self._report, facts, self.settings, D, consensus, server.idle, server.change)
+            self._report["warnings"] = warnings(outcome)
+        shapes = {known["shape"] for known in facts.values() if known.get("shape")}
         if len(shapes) == 1:
             self._report["shape"] = [int(side) for side in shapes.pop().split("x")]
-        summary = {
-            **self._report,
-            "rounds": self._report.get("rounds", 0),
-            "stop_reason": reason,
-            "clients": facts,
-            "final": final,
-            "bytes": dict(federation.exchange.bytes),
-            "seconds": time.monotonic() - self._began,
-        }
-        self.folder.save_summary(summary)
-
-    # Flower's base class declares these four for loops that send the same arrays to everybody and drop who is late.
-    # PerMA asks for other things in its own loop, `_rounds`, so nothing calls them.
-
-    def configure_train(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Not used: `start` has the loop."""
-        raise NotImplementedError("PerMA runs by start() alone")
-
-    def aggregate_train(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Not used: `start` has the loop."""
-        raise NotImplementedError("PerMA runs by start() alone")
-
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Not used: clients measure what they train on."""
-        raise NotImplementedError("PerMA runs by start() alone")
-
-    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Not used: clients measure what they train on."""
-        raise NotImplementedError("PerMA runs by start() alone")
+        self.folder.save_summary(
+            {
+                **self._report,
+                "rounds": self._report.get("rounds", 0),
+                "stop_reason": reason,
+                "clients": facts,
+                "final": final_metrics(facts, server, self.settings),
+                "bytes": dict(federation.exchange.bytes),
+                "seconds": time.monotonic() - self._began,
+            }
+        )
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        """What travels of D^g; nothing before there is one."""
-        return {_ARRAY: self.server.global_dictionary} if self.server.matched else {}
+        """The array that travels of D^g; none before there is one."""
+        return {"global_dictionary": self.server.global_dictionary} if self.server.matched else {}
 
-    def _record(self) -> ArrayRecord:
-        return ArrayRecord({key: Array(value) for key, value in self._arrays().items()})
+    def _not_used(self, *args: Any, **kwargs: Any) -> Any:
+        """Not used: Flower's own loop would call these four methods, and `start` replaces that loop."""
+        raise NotImplementedError("PerMA runs by start() alone")
+
+    configure_train = aggregate_train = configure_evaluate = aggregate_evaluate = _not_used

@@ -9,14 +9,12 @@ from platform import python_version
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from common.dictionaries import dictionary_distance
 from common.protocol import PROTOCOL
 from common.settings import Settings
 from common.synthetic import true_global_dictionary
-
-Floats = NDArray[np.floating]
+from perdl_server.algorithm.server import PermaServer
 
 
 def describe(settings: Settings) -> dict[str, Any]:
@@ -30,21 +28,23 @@ def describe(settings: Settings) -> dict[str, Any]:
     }
 
 
-def final_metrics(clients: Mapping[str, Mapping[str, Any]], D: Floats | None, settings: Settings) -> dict[str, Any]:
+def final_metrics(clients: Mapping[str, Mapping[str, Any]], server: PermaServer, settings: Settings) -> dict[str, Any]:
     """Return the metrics of a run's end.
 
     Parameters
     ----------
     clients : mapping
         By name: the facts known of each.
-    D : (d, r_g) array, optional
-        D^g if there is one.
+    server : PermaServer
+        The owner of D^g.
     settings : Settings
+        The run's.
 
     Returns
     -------
     dict
-        ``error`` over the clients; where the truth is known ``local_distance_max`` and ``global_distance``.
+        ``error`` over the clients; where the truth is known ``local_distance_max`` and ``global_distance``; after
+        matching ``consensus``, after a round ``change``.
     """
     final: dict[str, Any] = {
         "error": spread([facts["final_error"] for facts in clients.values() if "final_error" in facts])
@@ -52,11 +52,16 @@ def final_metrics(clients: Mapping[str, Mapping[str, Any]], D: Floats | None, se
     distances = [facts["final_local_distance"] for facts in clients.values() if "final_local_distance" in facts]
     if distances:
         final["local_distance_max"] = max(distances)
-    s = settings.synthetic
+    if not server.matched:
+        return final
+    s, D = settings.synthetic, server.global_dictionary
     known = settings.data.source == "synthetic" and not settings.data.bends
-    if D is not None and known and D.shape == (s.n_features, s.n_global):
+    if known and D.shape == (s.n_features, s.n_global):
         truth = true_global_dictionary(settings.seed, s.n_features, s.n_global)
         final["global_distance"] = dictionary_distance(D, truth)
+    final["consensus"] = spread(server.consensus.tolist())
+    if server.change is not None:
+        final["change"] = server.change
     return final
 
 

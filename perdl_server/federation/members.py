@@ -1,180 +1,192 @@
-"""Who takes part: places, and who is let in before matching, comes back, or comes after it."""
+"""Members: the clients that take part in a run, and the state of each."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from common.errors import FederationError
 from common.logs import about
 from common.protocol import natural_key
 from common.settings import Settings
 from perdl_server.algorithm.server import PermaServer
-from perdl_server.federation.admission import Arrival, Door, misfits, other_names
-from perdl_server.federation.messages import Exchange
-from perdl_server.federation.reasons import alike_once
 
 Floats = NDArray[np.floating]
-Ints = NDArray[np.intp]
 _log = logging.getLogger("perdl.server")
 
 
-@dataclass
+class State(Enum):
+    """What the server knows of a member; each event leads to one state."""
+
+    AWAY = "away"  # Flower said that nobody is there, or the server was resumed
+    PRESENT = "present"  # it said who it is, and has no question
+    ASKED = "asked"  # the server sent a question, also to a member that came back
+    ANSWERED = "answered"  # a valid answer came
+    FAILED = "failed"  # an error or an invalid answer came
+
+
+@dataclass(eq=False)
 class Member:
-    """A client of the run, as the server knows it."""
+    """A client of the run, or one that wants to take part, as the server knows it."""
 
     name: str
-    facts: dict[str, Any]
-    node: int = 0
-    gone: bool = False
-    """Whether nobody is there: Flower said so, or the server was resumed and the client has not come back."""
-    indices: Ints | None = None
-    """Which of the atoms that it sent are global; sent with each message until it has answered one."""
-    dictionary: Floats = field(default_factory=lambda: np.empty((0, 0)))
-    usage: Floats = field(default_factory=lambda: np.empty(0))
+    facts: dict[str, Any]  # for the summary
+    node: int = 0  # where it is, or was last
+    state: State = State.PRESENT
+    fault: str = ""  # why it missed the last question; told to it alone if the run ends before its time
+    step: int = 0  # the last round that it had answered when it came; 0 where it sent its first dictionary
+    returning: bool = False  # whether it had a state of this run when it came
+    dictionary: Floats = field(default_factory=lambda: np.empty((0, 0)))  # (d, m), its used atoms, until matching
+    usage: Floats = field(default_factory=lambda: np.empty(0))  # (m,), their energies
+    indices: NDArray[np.intp] | None = None  # which of these are global; sent until it has answered a message
+
+    @property
+    def own_arrays(self) -> dict[str, NDArray[np.intp]]:
+        """What only this member is sent."""
+        return {} if self.indices is None else {"indices": self.indices}
 
 
-class Roster:
+class Members(list[Member]):
     """The members of a run in the order of their names, whatever the order of arrival.
 
     Parameters
     ----------
     settings : Settings
-    exchange : Exchange
-    run : str
-        The run's id.
+        ``n_clients``, ``quorum`` and ``n_global`` are read.
     server : PermaServer
-        Aligns who comes after matching to the present D^g.
+        The owner of D^g, to which late clients are aligned.
     members : iterable of Member
         Those of a run that is resumed.
-
-    Attributes
-    ----------
-    members : list of Member
-    reasons : dict of int to str
-        By node: what its client is told if the run ends before its time, in its own case.
     """
 
-    def __init__(
-        self, settings: Settings, exchange: Exchange, run: str, server: PermaServer, members: Iterable[Member] = ()
-    ) -> None:
-        self.settings = settings
-        self.exchange = exchange
-        self.run = run
-        self.members = list(members)
-        self.server = server
-        self.reasons: dict[int, str] = {}
-        self.door = Door(settings, run, exchange)
-
-    @property
-    def quorum(self) -> int:
-        """How many clients must answer."""
-        return self.settings.quorum or self.settings.n_clients
+    def __init__(self, settings: Settings, server: PermaServer, members: Iterable[Member] = ()) -> None:
+        super().__init__(members)
+        self.quorum = settings.quorum or settings.n_clients
+        self._settings = settings
+        self._server = server
 
     @property
     def away(self) -> list[str]:
-        """Members that are not there."""
-        return [member.name for member in self.members if member.gone]
+        """Names of the members that are away."""
+        return [member.name for member in self if member.state is State.AWAY]
 
-    def enter(self, arrival: Arrival) -> None:
-        """Take in who comes before matching."""
-        if arrival.step:  # nobody has answered a round yet
-            self.door.refused[arrival.node] = f"this run knows no {arrival.name}"
-            return
-        member = next((member for member in self.members if member.name == arrival.name), None)
-        if member is not None and not arrival.returning and member.node in self.door.online - {arrival.node}:
-            self.door.turn_away(arrival.node, f"two clients are called {arrival.name}: give each its own --name")
-            return
-        if member is None:
-            member = self._seat(arrival)
-        if member is not None:
-            member.node, member.facts = arrival.node, arrival.facts
-            member.dictionary, member.usage = arrival.dictionary, arrival.usage
+    def _find(self, name: str) -> Member | None:
+        return next((member for member in self if member.name == name), None)
 
-    def admit(self) -> list[Member]:
-        """Take in who comes back, or comes after matching; return them."""
-        back = []
-        arrivals = self.door.look()
-        for node in self.door.refused.keys() & set(self.door.nodes):
-            self.door.turn_away(node, self.door.refused[node])
-        for arrival in arrivals:
-            member = next((member for member in self.members if member.name == arrival.name), None)
-            taken = member is not None and not member.gone and member.node in self.door.online - {arrival.node}
-            if taken and not arrival.returning:  # its former process may not have been missed yet
-                self.door.turn_away(
-                    arrival.node,
-                    f"{arrival.name} takes part already; if that process was killed, start this one again in a "
-                    "minute, or with the folder of that one",
-                )
-                continue
-            if arrival.step and member is None:
-                self.door.turn_away(arrival.node, f"this run knows no {arrival.name}")
-                continue
-            if not self._fits(arrival, member):
-                continue
-            member = member or self._seat(arrival)
-            if member is not None:
-                with about(client=arrival.name):
-                    _log.info("%s", "is back" if arrival.returning else "joins the run")
-                if not arrival.step and not (member.indices is not None and arrival.returning):  # not split yet
-                    member.indices = self.server.align(arrival.dictionary)
-                member.node, member.gone = arrival.node, False
-                member.facts = arrival.facts | member.facts
-                member.facts["returns"] = member.facts.get("returns", 0) + 1
-                back.append(member)
-        return back
+    def objection(self, new: Member, online: Set[int]) -> str:
+        """Return why a client may not take part; empty if it may.
 
-    def _fits(self, arrival: Arrival, member: Member | None) -> bool:
-        """Whether the atoms of somebody late fit the present D^g; who does not is turned away."""
-        if arrival.step or (member is not None and member.indices is not None and arrival.returning):
-            return True
-        marks = {other.name: other.facts.get("names", "") for other in self.members if other is not member}
-        wrong = other_names({**marks, arrival.name: arrival.facts.get("names", "")})
-        d, r_g = self.server.global_dictionary.shape
-        wrong = {name: why for name, why in wrong.items() if name == arrival.name}
-        wrong |= misfits({arrival.name: arrival.dictionary}, r_g, d)
-        if wrong:
-            self.door.turn_away(arrival.node, wrong[arrival.name])
-        return not wrong
-
-    def _seat(self, arrival: Arrival) -> Member | None:
-        """A place for a client that was not there before, if one is left."""
-        if len(self.members) >= self.settings.n_clients:
-            self.door.turn_away(
-                arrival.node,
-                f"{arrival.name} is one too many: the run has its {self.settings.n_clients} clients; a server with a "
-                "larger n_clients and a quorum lets in more",
+        Parameters
+        ----------
+        new : Member
+            The client, as it introduced itself.
+        online : set of int
+            The nodes that are there now.
+        """
+        member, matched, n_clients = self._find(new.name), self._server.matched, self._settings.n_clients
+        if new.step and (member is None or not matched):  # before matching nobody has answered a round
+            return f"this run knows no {new.name}"
+        taken = member is not None and member.state is not State.AWAY and member.node in online - {new.node}
+        if taken and not new.returning:
+            if not matched:
+                return f"two clients are called {new.name}: give each its own --name"
+            # Flower may not know yet that the former process has gone.
+            return (
+                f"{new.name} takes part already; if that process was killed, start this one again in a minute, or with "
+                "the folder of that one"
             )
-            return None
-        member = Member(arrival.name, arrival.facts, arrival.node)
-        with about(client=arrival.name):
-            _log.info("takes part: %d samples, %d atoms sent", arrival.facts["n_samples"], arrival.dictionary.shape[1])
-        self.members = sorted([*self.members, member], key=lambda member: natural_key(member.name))
+        if matched and _needs_match(new, member or new):
+            d, r_g = self._server.global_dictionary.shape
+            if why := find_mismatches([*(other for other in self if other is not member), new], r_g, d).get(new.name):
+                return why
+        if member is None and len(self) >= n_clients:
+            return (
+                f"{new.name} is one too many: the run has its {n_clients} clients; a server with a larger n_clients "
+                "and a quorum lets in more"
+            )
+        return ""
+
+    def admit(self, new: Member) -> Member:
+        """Let a client take part, or a member that came back; return the member.
+
+        Parameters
+        ----------
+        new : Member
+            The client, as it introduced itself; there is no objection.
+        """
+        member = self._find(new.name)
+        if member is None:
+            with about(client=new.name):
+                _log.info("takes part: %d samples, %d atoms sent", new.facts["n_samples"], new.dictionary.shape[1])
+            member = new
+            self.append(member)
+            self.sort(key=lambda member: natural_key(member.name))
+        member.node = new.node
+        if not self._server.matched:
+            member.facts, member.dictionary, member.usage = new.facts, new.dictionary, new.usage
+            return member
+        with about(client=new.name):
+            _log.info("%s", "is back" if new.returning else "joins the run")
+        if _needs_match(new, member):
+            member.indices = self._server.align(new.dictionary)
+        member.dictionary = np.empty((0, 0))  # the server keeps no client's atoms
+        member.facts = new.facts | member.facts
+        member.facts["returns"] = member.facts.get("returns", 0) + 1
+        if member.state is not State.ANSWERED:
+            member.state = State.PRESENT
         return member
 
-    def leave_out_misfits(self) -> None:
-        """Leave out clients of another number of features than most, of other names, or of too few usable atoms."""
-        wanted = self.settings.n_global if isinstance(self.settings.n_global, int) else 0
-        wrong = other_names({member.name: member.facts.get("names", "") for member in self.members})
-        wrong |= misfits({member.name: member.dictionary for member in self.members}, wanted)
-        nodes = {member.name: member.node for member in self.members}
-        self.members = [member for member in self.members if member.name not in wrong]
-        refused = self.door.refused | {nodes[name]: why for name, why in wrong.items()}
-        self.reasons |= refused
-        if len(self.members) < self.quorum:
-            reasons = alike_once(refused.values())
-            why = f": {'; '.join(reasons)}" if reasons else f" within {self.settings.round_timeout:g} s"
-            raise FederationError(
-                f"{len(self.members)} of {len(self.door.nodes)} clients could start (quorum {self.quorum}){why}"
-            )
-        for node, text in sorted(refused.items(), key=lambda item: item[1]):
-            self.door.turn_away(node, text)
+    def remove_mismatches(self) -> dict[int, str]:
+        """Remove the members that cannot be matched with the others; return why, by node."""
+        n_global = self._settings.n_global
+        wrong = find_mismatches(self, n_global if isinstance(n_global, int) else 0)
+        removed = {member.node: wrong[member.name] for member in self if member.name in wrong}
+        self[:] = [member for member in self if member.name not in wrong]
+        return removed
 
-    def blame(self, name: str, text: str) -> None:
-        """Remember that this client is why the run fails; it alone is told so."""
-        self.reasons |= {member.node: text for member in self.members if member.name == name}
+
+def _needs_match(new: Member, member: Member) -> bool:
+    """Whether the server must choose a client's global atoms: it has not split them, and has no former choice."""
+    return not new.step and not (member.indices is not None and new.returning)
+
+
+def find_mismatches(clients: Sequence[Member], n_global: int, n_features: int | None = None) -> dict[str, str]:
+    """Return which clients cannot be matched with the others, and why, by name.
+
+    Parameters
+    ----------
+    clients : sequence of Member
+        With their first dictionaries, and the mark of their features' names among their ``facts``.
+    n_global : int
+        How many atoms each must have at least.
+    n_features : int, optional
+        d; default the one that most clients have.
+    """
+    found = {}
+    marks = {client.name: client.facts.get("names", "") for client in clients}
+    given = [mark for mark in marks.values() if mark]
+    usual = max(given, key=given.count, default="")
+    typical = next((name for name, mark in marks.items() if mark == usual), "")
+    for name, mark in marks.items():
+        if mark not in ("", usual):
+            found[name] = (
+                f"{name}'s features have other names or another order than {typical}'s: give both files the same "
+                "columns in the same order, or take the line of names out of one if only the spelling differs"
+            )
+    sizes = [len(client.dictionary) for client in clients]
+    d = n_features or max(sizes, key=sizes.count, default=0)
+    typical = "the run" if n_features else next((client.name for client in clients if len(client.dictionary) == d), "")
+    for name, (size, n_atoms) in ((client.name, client.dictionary.shape) for client in clients):
+        if size != d:
+            found[name] = (
+                f"{name} has {size} features, {typical} has {d}: all clients' samples must have the same features in "
+                "the same order (and, unless samples are in rows, be read with --samples-in columns)"
+            )
+        elif n_atoms < n_global:
+            found[name] = f"{name} has {n_atoms} usable atoms, fewer than n_global = {n_global}"
+    return found

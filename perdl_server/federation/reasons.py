@@ -26,7 +26,7 @@ def by_reason(reasons: Mapping[str, str]) -> list[str]:
     return [f"{_list(who)}: {why}" for why, who in names.items()]
 
 
-def alike_once(reasons: Iterable[str]) -> list[str]:
+def merge_similar(reasons: Iterable[str]) -> list[str]:
     """Return reasons that name their client themselves; of those that differ in numbers and client only, the first.
 
     Parameters

@@ -1,10 +1,10 @@
-"""Waiting for clients, asking them, which answers count, and how they are let go."""
+"""Wait for clients, ask them, count their answers, and let them go."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -13,125 +13,127 @@ from numpy.typing import NDArray
 
 from common.errors import FederationError, PerdlError
 from common.protocol import FINISH, UPDATE, Payload, ProtocolError, natural_key, pack
-from perdl_server.federation.admission import GoneError, content_of
-from perdl_server.federation.members import Member, Roster
-from perdl_server.federation.reasons import alike_once, by_reason
+from common.settings import Settings
+from perdl_server.algorithm.server import PermaServer
+from perdl_server.federation.admission import Admission, Node
+from perdl_server.federation.members import Member, Members, State
+from perdl_server.federation.messages import Exchange, GoneError, Question, content_of
+from perdl_server.federation.reasons import by_reason, merge_similar
 
 _log = logging.getLogger("perdl.server")
 
 LAST_WORD = 10.0
 """Seconds that clients have to answer when a run ends before its time, or to come back when all rounds are done."""
 
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.2
+"""Seconds between two looks for answers: the pause doubles from the first to the longest."""
+
 
 class Federation:
-    """Asks the members of a run, for bounded times.
+    """Asks the members of a run, and waits for them for a bounded time.
 
     Parameters
     ----------
-    roster : Roster
+    settings : Settings
+        ``n_clients``, ``quorum`` and the two timeouts are read.
+    exchange : Exchange
+        The way to the nodes.
+    run : str
+        The run's id.
+    server : PermaServer
+        The owner of D^g.
+    members : iterable of Member
+        Those of a run that is resumed.
+
+    Attributes
+    ----------
+    patience : float, optional
+        Seconds to wait, whoever comes and answers: instead of both timeouts, and without a quorum.
     """
 
-    def __init__(self, roster: Roster) -> None:
-        self.roster = roster
-        self.settings = roster.settings
-        self.exchange = roster.exchange
-        self._missing: dict[str, str] = {}
-
-    @property
-    def members(self) -> list[Member]:
-        """The members in the order of their names."""
-        return self.roster.members
+    def __init__(
+        self, settings: Settings, exchange: Exchange, run: str, server: PermaServer, members: Iterable[Member] = ()
+    ) -> None:
+        self.settings = settings
+        self.exchange = exchange
+        self.run = run
+        self.server = server
+        self.members = Members(settings, server, members)
+        self.admission = Admission(settings, run, exchange)
+        self.patience: float | None = None
 
     def join(self) -> None:
         """Wait for nodes, ask each for D_i^(0) and its name, and keep those that fit together.
 
-        A node is asked as soon as it appears, so that one that died after joining holds up nobody.
+        A node is asked as soon as it appears, so a client that dies after joining holds up nobody.
 
         Raises
         ------
         FederationError
             If fewer than the quorum join, can start and fit, or two have the same name.
         """
-        s, door = self.settings, self.roster.door
+        s, members, admission = self.settings, self.members, self.admission
         began = time.monotonic()
-
-        def look() -> bool:
-            late = time.monotonic() - began > s.join_timeout
-            for arrival in sorted(door.look(invite=not late), key=lambda arrival: natural_key(arrival.name)):
-                self.roster.enter(arrival)
-            if len(self.members) >= s.n_clients:
-                return True
-            return (not door.waiting and (late or len(door.nodes) >= s.n_clients)) or (
-                late and time.monotonic() - door.asked_at > s.round_timeout
-            )
-
-        self.exchange.wait(look, s.join_timeout + s.round_timeout)
-        if len(door.nodes) < self.roster.quorum:
-            why = f"; left out: {'; '.join(alike_once(door.refused.values()))}" if door.refused else ""
+        for took in self._wait(s.join_timeout + s.round_timeout):
+            late = took > s.join_timeout
+            self._handle_events(invite=not late)
+            all_asked = late or len(admission.candidates) >= s.n_clients
+            too_slow = late and time.monotonic() - admission.asked_at > s.round_timeout
+            if len(members) >= s.n_clients or (all_asked and not admission.awaited) or too_slow:
+                break
+        joined, quorum = len(admission.candidates), members.quorum
+        if joined < quorum:
+            why = "; ".join(merge_similar(admission.refusals.values()))
             raise FederationError(
-                f"{len(door.nodes)} of {s.n_clients} clients joined within {s.join_timeout:g} s (quorum "
-                f"{self.roster.quorum}): start the others, or lower n_clients or quorum{why}"
+                f"{joined} of {s.n_clients} clients joined within {s.join_timeout:g} s (quorum {quorum}): start the "
+                "others, or lower n_clients or quorum" + (f"; left out: {why}" if why else "")
             )
-        self.roster.leave_out_misfits()
-        if len(self.members) < s.n_clients:
-            _log.warning(
-                "%d of %d clients came within %.0f s, quorum %d: going on without the others",
-                len(self.members),
-                s.n_clients,
-                time.monotonic() - began,
-                self.roster.quorum,
+        for node, why in members.remove_mismatches().items():
+            admission.refuse(node, why, tell=False)
+        if len(members) < quorum:
+            why = "; ".join(merge_similar(admission.refusals.values()))
+            raise FederationError(
+                f"{len(members)} of {joined} clients could start (quorum {quorum})"
+                + (f": {why}" if why else f" within {s.round_timeout:g} s")
             )
+        for node, why in sorted(admission.refusals.items(), key=lambda refusal: refusal[1]):
+            admission.refuse(node, why)
+        if len(members) < s.n_clients:
+            text = "%d of %d clients came within %.0f s, quorum %d: going on without the others"
+            _log.warning(text, len(members), s.n_clients, time.monotonic() - began, quorum)
 
-    def rejoin(self, patience: float | None = None) -> None:
-        """Wait for the members of a resumed run to come back, for ``patience`` (default ``join_timeout``) seconds.
+    def rejoin(self) -> None:
+        """Wait for the members of a resumed run to come back, for ``join_timeout`` seconds at most.
 
         Raises
         ------
         FederationError
-            If fewer than the quorum come. With ``patience`` none is raised.
+            If fewer than the quorum come.
         """
-
-        def look() -> bool:
-            self.roster.admit()
-            return not self.roster.away
-
-        self.exchange.wait(look, self.settings.join_timeout if patience is None else patience)
-        away, quorum = self.roster.away, self.roster.quorum
+        for _ in self._wait(self.settings.join_timeout if self.patience is None else self.patience):
+            self._handle_events()
+            if not self.members.away:
+                break
+        away, quorum, n = ", ".join(self.members.away), self.members.quorum, len(self.members)
+        back = n - len(self.members.away)
         if away:
-            _log.warning("did not come back: %s", ", ".join(away))
-        if patience is None and len(self.members) - len(away) < quorum:
+            _log.warning("did not come back: %s", away)
+        if self.patience is None and back < quorum:
             raise FederationError(
-                f"{len(self.members) - len(away)} of {len(self.members)} clients came back within "
-                f"{self.settings.join_timeout:g} s (quorum {quorum}), without {', '.join(away)}: start them "
-                "again with their own folders, then resume once more"
+                f"{back} of {n} clients came back within {self.settings.join_timeout:g} s (quorum {quorum}), without "
+                f"{away}: start them again with their own folders, then resume once more"
             )
 
-    def ask(
-        self,
-        kind: str,
-        arrays: dict[str, NDArray[Any]],
-        when: str,
-        check: Callable[[Payload], object],
-        *,
-        patience: float | None = None,
-        **scalars: int,
-    ) -> list[tuple[Member, Payload]]:
+    def ask(self, question: Question) -> list[tuple[Member, Payload]]:
         """Ask every member that is there, and those that come back meanwhile; return the valid answers.
 
-        It waits for all members that are there, ``round_timeout`` (or ``patience``) seconds at most. If the quorum
-        fails because clients have gone, it waits for them to come back, up to ``join_timeout`` seconds in all.
+        The server waits for all members that are there, for ``round_timeout`` seconds at most. If there is no quorum
+        because members are away, it waits for them to come back, for ``join_timeout`` seconds in all.
 
         Parameters
         ----------
-        kind : str
-            Of message.
-        arrays : dict
-        when : str
-            For people.
-        check : callable
-            Raises ProtocolError where an answer is not what was asked for.
-        patience : float, optional
-        **scalars : int
+        question : Question
+            Its ``answers`` are filled in.
 
         Returns
         -------
@@ -141,141 +143,147 @@ class Federation:
         Raises
         ------
         FederationError
-            If they are fewer than the quorum; names who is missing and why.
+            If the answers are fewer than the quorum; names who is missing and why.
         """
-        phase, began = kind.partition(".")[2], time.monotonic()
-        timeout = self.settings.round_timeout if patience is None else patience
-        waiting: dict[str, Member] = {}
-        newest: dict[str, str] = {}
-        answers: dict[str, Payload] = {}
-        faults: dict[str, str] = {}
-        awaited: list[str] = []
-        door = self.roster.door
-
-        def send(members: list[Member]) -> None:
-            messages = self.messages(kind, arrays, members, **scalars)
-            for i, member in zip(self.exchange.send(phase, messages), members, strict=True):
-                if i:
-                    waiting[i], newest[member.name] = member, i
-                else:
-                    member.gone = True
-
-        def look() -> bool:
-            for i, member, reply in self.exchange.receive(phase, waiting):
-                try:
-                    answers[member.name] = self.read(member, reply, check)
-                except PerdlError as error:
-                    if newest[member.name] != i:
-                        continue  # of a process in whose place another has been asked since
-                    if isinstance(error, GoneError):
-                        member.gone = True
-                    else:
-                        faults[member.name] = str(error)
-                        door.look_at_once()  # it may be a new process, to which the question is strange
-            back = [member for member in self.roster.admit() if member.name not in answers]
-            for member in back:
-                faults.pop(member.name, None)
-            send(back)
-            there = [member for member in self.members if not member.gone]
-            took = time.monotonic() - began
-            unsettled = [m for m in there if m.name not in answers and (m.name not in faults or door.awaits(m.node))]
-            if unsettled and took <= timeout:
-                return False
-            limit = self.settings.join_timeout if patience is None else patience
-            if len(answers) >= self.roster.quorum or len(there) == len(self.members) or took > limit:
-                return True
-            if awaited != (away := self.roster.away):
-                awaited[:] = away
-                _log.warning("%s: waiting for %s to come back, for %.0f s", when, ", ".join(away), limit - took)
-            return False
-
-        send([member for member in self.members if not member.gone])
-        self.exchange.wait(look, max(timeout, self.settings.join_timeout) if patience is None else patience)
-        accepted = [(member, answers[member.name]) for member in self.members if member.name in answers]
-        missing = {}
-        for member in self.members:
-            member.indices = None if member.name in answers else member.indices
-            if member.name in answers:
-                self.roster.reasons.pop(member.node, None)
+        s, members, when = self.settings, self.members, question.when
+        timeout, limit = (s.round_timeout, s.join_timeout) if self.patience is None else (self.patience, self.patience)
+        known = {member.name: member.fault for member in members}
+        announced: list[str] = []
+        self._send(question, (member for member in members if member.state is not State.AWAY))
+        for took in self._wait(max(timeout, limit)):
+            self._handle_events(question)
+            if took <= timeout and self._some_may_answer():
                 continue
-            if kind == UPDATE:
-                member.facts["missed"] = member.facts.get("missed", 0) + 1
-            late = "gone" if member.gone else f"no answer within {timeout:g} s"
-            self.roster.reasons[member.node] = faults.get(member.name, late)
-            missing[member.name] = self.roster.reasons[member.node]
-        for text in by_reason({name: why for name, why in missing.items() if self._missing.get(name) != why}):
+            away = members.away
+            if len(question.answers) >= members.quorum or not away or took > limit:
+                break
+            if away != announced:
+                announced = away
+                _log.warning("%s: waiting for %s to come back, for %.0f s", when, ", ".join(away), limit - took)
+        missing = self._note_missing(question, f"no answer within {timeout:g} s")
+        for text in by_reason({name: why for name, why in missing.items() if known.get(name) != why}):
             _log.warning("%s: left out: %s", when, text)
-        self._missing = missing  # said once, until it is otherwise
-        if len(accepted) < self.roster.quorum and patience is None:
+        answered = len(members) - len(missing)
+        if answered < members.quorum and self.patience is None:
             raise FederationError(
-                f"{when}: {len(accepted)} of {len(self.members)} clients answered (quorum {self.roster.quorum}): "
+                f"{when}: {answered} of {len(members)} clients answered (quorum {members.quorum}): "
                 f"{'; '.join(by_reason(missing))}"
             )
-        return accepted
+        return [(member, question.answers[member.name]) for member in members if member.name not in missing]
 
-    def messages(
-        self, kind: str, arrays: dict[str, NDArray[Any]], members: Iterable[Member], **scalars: int
-    ) -> list[Message]:
-        """Return one message for each member, with its own match until it has answered one."""
-        return [
-            Message(pack({**arrays, **_match(member)}, run=self.roster.run, **scalars), member.node, kind)
-            for member in members
-        ]
+    def finish(self, arrays: dict[str, NDArray[Any]]) -> None:
+        """Send the final D^g; each client writes its own model and answers with scalars.
 
-    def read(self, member: Member, reply: Message, check: Callable[[Payload], object]) -> Payload:
-        """Return an answer that has passed all checks.
-
-        Raises
-        ------
-        GoneError, ProtocolError
+        Parameters
+        ----------
+        arrays : dict
+            D^g.
         """
-        payload = content_of(reply)
-        if payload.scalar("client", str) != member.name:
-            raise ProtocolError("answered under another client's name")
-        check(payload)
-        return payload
-
-    def finish(self, arrays: dict[str, NDArray[Any]], patience: float | None = None) -> None:
-        """Send the final D^g; each client writes its own model and answers with scalars."""
-        answers = self.ask(FINISH, arrays, "the end", lambda p: p.scalar("error", float), patience=patience)
-        self._note_final(answers)
+        for member, payload in self.ask(Question(FINISH, "the end", _final_facts, arrays)):
+            member.facts |= _final_facts(payload)
 
     def dismiss(self, arrays: dict[str, NDArray[Any]], why: str) -> None:
-        """Let all clients go before the time, with the present D^g where there is one, and for a short while only.
+        """Let all clients go before the run's end, and wait ``LAST_WORD`` seconds for their answers.
 
-        A client is told why in its own case; of the others it hears nothing.
+        Parameters
+        ----------
+        arrays : dict
+            The present D^g; empty before there is one.
+        why : str
+            The reason for those that have no fault; the others are told their own fault, and nobody another's.
         """
-        by_node = {member.node: member for member in self.members}
-        match = {member.node: _match(member) for member in self.members} if arrays else {}
-        reasons = self.roster.door.refused | self.roster.reasons
-        nodes = self.roster.door.nodes
-        messages = [
-            Message(
-                pack(
-                    {**arrays, **match[node]} if node in match else {},
-                    run=self.roster.run,
-                    reason=reasons.get(node, why),
-                ),
-                dst_node_id=node,
-                message_type=FINISH,
-            )
-            for node in nodes
-        ]
-        waiting = {i: node for i, node in zip(self.exchange.send("finish", messages), nodes, strict=True) if i}
+        members, questions = {member.node: member for member in self.members}, {}
+        for node in self.admission.candidates:
+            member = members.get(node.id)
+            content = {**arrays, **member.own_arrays} if member and arrays else {}
+            reason = (member.fault if member else "") or node.refusal or why
+            questions[member or node] = Message(pack(content, run=self.run, reason=reason), node.id, FINISH)
+        self.exchange.open.clear()
+        self.exchange.ask("finish", questions)
+        for _ in self._wait(LAST_WORD, heed_stop=False):
+            for sender, reply in self.exchange.receive():
+                if isinstance(sender, Member):
+                    with suppress(PerdlError):
+                        sender.facts |= _final_facts(content_of(reply))
+            if not self.exchange.open:
+                break
 
-        def look() -> bool:
-            for _, node, reply in self.exchange.receive("finish", waiting):
-                with suppress(KeyError, PerdlError):
-                    self._note_final([(by_node[node], content_of(reply))])
-            return not waiting
+    def _wait(self, timeout: float, *, heed_stop: bool = True) -> Iterator[float]:
+        """Yield the seconds so far, with growing pauses; this is the only loop in which the server waits."""
+        began, pause = time.monotonic(), _FIRST_PAUSE
+        while True:
+            if heed_stop and self.exchange.stopped():
+                raise KeyboardInterrupt
+            yield time.monotonic() - began
+            left = began + timeout - time.monotonic()
+            if left <= 0:
+                return
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
-        self.exchange.wait(look, LAST_WORD, heed_stop=False)
+    def _handle_events(self, question: Question | None = None, *, invite: bool = True) -> None:
+        """Ask new processes who they are, if ``invite``, and let the answers that have come change members' states."""
+        if invite:
+            self.admission.invite()
+        matched, failed = self.server.matched, False
+        arrivals: list[Member] = []
+        for sender, reply in self.exchange.receive():
+            if isinstance(sender, Node):
+                arrivals += self.admission.hear(sender, reply, tell=matched)
+            elif question:
+                self._take_answer(question, sender, reply)
+                failed |= sender.state is State.FAILED
+        if failed:  # a new process may have got the question to the one before it
+            self.admission.invite(now=True)
+        back = []
+        for new in sorted(arrivals, key=lambda new: natural_key(new.name)):
+            if why := self.members.objection(new, self.admission.online):
+                self.admission.refuse(new.node, why, tell=matched or not new.step)
+            elif (member := self.members.admit(new)).state is not State.ANSWERED:
+                back.append(member)
+        if question and back:
+            self._send(question, back)
 
-    def _note_final(self, answers: Iterable[tuple[Member, Payload]]) -> None:
-        for member, payload in answers:
-            known = [key for key in ("error", "shared", "own", "local_distance") if key in payload.scalars]
-            member.facts |= {f"final_{key}": payload.scalar(key, float) for key in known}
+    def _send(self, question: Question, members: Iterable[Member]) -> None:
+        messages = {}
+        for member in members:
+            content = pack({**question.arrays, **member.own_arrays}, run=self.run, **question.scalars)
+            messages[member] = Message(content, member.node, question.kind)
+        self.exchange.ask(question.phase, messages)
+        for member in messages:
+            member.state = State.ASKED if member in self.exchange.open else State.AWAY
+
+    def _take_answer(self, question: Question, member: Member, reply: Message) -> None:
+        try:
+            payload = content_of(reply)
+            if payload.scalar("client", str) != member.name:
+                raise ProtocolError("answered under another client's name")
+            question.check(payload)
+        except GoneError:
+            member.state = State.AWAY
+        except PerdlError as error:
+            member.state, member.fault = State.FAILED, str(error)
+        else:
+            member.state, member.fault, member.indices = State.ANSWERED, "", None
+            question.answers[member.name] = payload
+
+    def _some_may_answer(self) -> bool:
+        """Whether an answer may come: where one failed, from a new process that was just asked who it is."""
+        failed = {member.node for member in self.members if member.state is State.FAILED}
+        return any(member.state is State.ASKED for member in self.members) or bool(failed & self.admission.awaited)
+
+    def _note_missing(self, question: Question, late: str) -> dict[str, str]:
+        """Note and return why members did not answer."""
+        missing = [member for member in self.members if member.state is not State.ANSWERED]
+        for member in missing:
+            if question.kind == UPDATE:
+                member.facts["missed"] = member.facts.get("missed", 0) + 1
+            if member.state is not State.FAILED:
+                member.fault = "gone" if member.state is State.AWAY else late
+        return {member.name: member.fault for member in missing}
 
 
-def _match(member: Member) -> dict[str, NDArray[Any]]:
-    return {} if member.indices is None else {"indices": member.indices}
+def _final_facts(payload: Payload) -> dict[str, float]:
+    """Return what a client reports at the end; its error must be there."""
+    keys = ["error", *(key for key in ("shared", "own", "local_distance") if key in payload.scalars)]
+    return {f"final_{key}": payload.scalar(key, float) for key in keys}

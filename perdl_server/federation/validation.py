@@ -1,4 +1,4 @@
-"""What an answer must be before it may touch D^g, whoever sent it."""
+"""Which answers may enter D^g."""
 
 from __future__ import annotations
 
@@ -13,21 +13,24 @@ Floats = NDArray[np.floating]
 METRICS = ("error_before_update", "nonzeros", "reassigned")
 
 _PROPORTION = 1e3
-"""Atoms are near norm one. What the norm alone cannot tell, a robust aggregation must bear."""
+"""Atoms have a norm near one. A robust aggregation must bear what a norm below this hides."""
 
 _NOTHING = 1e-6
 
 
 def check_update(payload: Payload, t: int, present: Floats, aggregation: Aggregation) -> None:
-    """Hold a client's answer of round ``t`` to what was asked.
+    """Check a client's answer of round ``t``.
 
     Parameters
     ----------
     payload : Payload
+        The answer.
     t : int
+        The round that was asked for.
     present : (d, r_g) array
         D^g as it was sent.
     aggregation : Aggregation
+        Which arrays it needs.
 
     Raises
     ------
@@ -46,7 +49,7 @@ def check_update(payload: Payload, t: int, present: Floats, aggregation: Aggrega
         limit = _PROPORTION * max(1.0, before.max(initial=0.0))
         if (norms < _NOTHING * before).any():
             raise ProtocolError(f"atom {int(np.argmax(norms < _NOTHING * before))} of its contribution is zero")
-    else:  # atoms times their second moments: nobody knows how large, or that there are any
+    else:  # atoms times their second moments may have any norm, also zero
         limit = float(np.sqrt(np.finfo(contribution.dtype).max))
     if norms.max(initial=0.0) > limit:
         raise ProtocolError(f"contribution is out of all proportion: an atom of norm {norms.max():.3g}")

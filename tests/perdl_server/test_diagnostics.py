@@ -15,7 +15,7 @@ from perdl_client.app import app as client_app
 from perdl_client.learning.initialization import largest_feature_share
 from perdl_server.algorithm.server import PermaServer
 from perdl_server.app import app as server_app
-from perdl_server.diagnostics import Ended
+from perdl_server.diagnostics import RunOutcome
 from perdl_server.diagnostics import warnings as ended_warnings
 
 RNG = np.random.default_rng(0)
@@ -87,7 +87,7 @@ def test_a_path_that_auto_left_out_is_told_if_it_is_nearer_than_chance():
         server = PermaServer(settings)
         report = server.match({f"c{i}": D for i, D in enumerate(Ds)}, [np.ones(5)] * 4).report
         facts = {f"c{i}": {"n_samples": 99, "n_atoms": 5, "nonzeros": 1, "start_error": 0} for i in range(4)}
-        found = ended_warnings(Ended(report, facts, settings, server.global_dictionary, server.consensus))
+        found = ended_warnings(RunOutcome(report, facts, settings, server.global_dictionary, server.consensus))
         return report["n_global"], [text for text in found if "next path" in text]
 
     for seed in range(20):
@@ -104,7 +104,7 @@ def after_matching(Ds, n_global):
     server = PermaServer(settings)
     match = server.match({f"c{i}": D for i, D in enumerate(Ds)}, [np.ones(Ds[0].shape[1])] * len(Ds))
     facts = {f"c{i}": {"n_samples": 99, "n_atoms": 6, "nonzeros": 1, "start_error": 0} for i in range(len(Ds))}
-    return ended_warnings(Ended(match.report, facts, settings, server.global_dictionary, server.consensus))
+    return ended_warnings(RunOutcome(match.report, facts, settings, server.global_dictionary, server.consensus))
 
 
 def no_jump(Ds, n_global):
@@ -155,7 +155,7 @@ def test_where_nothing_jumps_but_paths_are_near_their_number_is_told():
     settings = settings_from_values({"n_global": "auto", "n_clients": 5, "data": {"source": "memory"}})
     facts = {f"c{i}": {"n_samples": 99, "n_atoms": 6, "nonzeros": 1, "start_error": 0} for i in range(5)}
     report = {"n_global": 0, "path_lengths": [2.0, 2.8, 3.2, 4.9], "unrelated_edges": [1.2] * 4}
-    (text,) = ended_warnings(Ended(report, facts, settings, np.empty((30, 0)), np.empty(0)))
+    (text,) = ended_warnings(RunOutcome(report, facts, settings, np.empty((30, 0)), np.empty(0)))
     assert "nearest path: mean distance 0.50, unrelated atoms 1.20" in text
     assert "3 of the paths are nearer than chance, so that something may be shared: try n_global = 3" in text
     for seed in range(10):

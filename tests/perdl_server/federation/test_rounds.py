@@ -16,8 +16,8 @@ from common.errors import FederationError
 from common.protocol import FINISH, INITIALISE, UPDATE, pack, unpack
 from common.settings import load_settings
 from perdl_server.algorithm.server import PermaServer
-from perdl_server.federation.members import Member, Roster
-from perdl_server.federation.messages import Exchange
+from perdl_server.federation.members import Member, State
+from perdl_server.federation.messages import Exchange, Question
 from perdl_server.federation.rounds import Federation
 
 SHARED = np.linalg.qr(np.random.default_rng(0).standard_normal((6, 6))).Q
@@ -109,7 +109,7 @@ class TownGrid(Grid):
 def federation(grid, *overrides, members=(), **more):
     settings = load_settings(None, ["join_timeout=4", "round_timeout=3", *overrides])
     server = PermaServer(settings, more.get("D_g"))
-    return Federation(Roster(settings, Exchange(grid, lambda: False), "f00d", server, members))
+    return Federation(settings, Exchange(grid, lambda: False), "f00d", server, members)
 
 
 def names(answers):
@@ -117,7 +117,8 @@ def names(answers):
 
 
 def ask(one, t=1):
-    return one.ask(UPDATE, {"global_dictionary": SHARED[:, :3]}, f"round {t}", lambda payload: None, round=t)
+    arrays = {"global_dictionary": SHARED[:, :3]}
+    return one.ask(Question(UPDATE, f"round {t}", lambda payload: None, arrays, {"round": t}))
 
 
 def reasons(node):
@@ -127,7 +128,7 @@ def reasons(node):
 def joined(grid, *overrides):
     one = federation(grid, *overrides)
     one.join()
-    one.roster.server.global_dictionary = SHARED[:, :3]
+    one.server.global_dictionary = SHARED[:, :3]
     return one
 
 
@@ -174,7 +175,7 @@ def test_one_that_has_gone_is_waited_for_only_if_it_is_needed(caplog):
     one = joined(grid, "n_clients=3", "quorum=2", "join_timeout=2")
     grid.nodes[10].online = False
     assert names(ask(one)) == ["b", "c"]
-    assert one.roster.away == ["a"]
+    assert one.members.away == ["a"]
     assert "waiting for" not in caplog.text
     grid.nodes[11].online = False
     with pytest.raises(FederationError, match=r"round 2: 1 of 3 .*\(quorum 2\): a, b: gone"):
@@ -189,12 +190,12 @@ def test_one_that_has_gone_is_waited_for_only_if_it_is_needed(caplog):
     assert names(ask(one, 3)) == ["a", "c"]
 
 
-def test_a_stranger_who_takes_a_members_name_is_turned_away():
+def test_another_client_of_a_members_name_is_turned_away():
     grid = TownGrid(Node("a"), Node("b"))
     one = joined(grid, "n_clients=2", "round_timeout=1")
     grid.nodes[10].silent = True
     grid.nodes[12] = Node("a")
-    one.roster.door._next_look = 0.0
+    one.admission._next_look = 0.0
     with pytest.raises(FederationError, match="a: no answer within 1 s"):
         ask(one)
     assert "a takes part already" in reasons(grid.nodes[12])[0]
@@ -208,11 +209,47 @@ def test_who_lost_its_folder_is_aligned_anew_once_its_former_process_is_gone():
     turned = SHARED[:, [3, 2, 0, 4, 1, 5]] * [1, -1, 1, 1, 1, 1]
     grid.nodes[10].online = False
     grid.nodes[12] = Node("a", dictionary=turned)
-    one.roster.door._next_look = 0.0
+    one.admission._next_look = 0.0
     assert names(ask(one, 2)) == ["a", "b"]
     sent = unpack(grid.nodes[12].got[-1].content).arrays
     assert sent["indices"].tolist() == [2, 4, 1]
     assert one.members[0].indices is None  # it has answered
+
+
+def test_who_answered_and_then_lost_its_folder_is_aligned_anew_for_the_next_round():
+    grid = TownGrid(Node("a"), Node("b"))
+    one = joined(grid, "n_clients=2")
+    slow = grid.nodes[11]
+    slow.silent = True
+
+    def a_is_started_again():
+        grid.nodes[10].online = False
+        grid.nodes[12] = Node("a")
+
+    def b_answers():
+        slow.silent = False
+        question = slow.got[-1]
+        answer = Message(slow.answer(question), reply_to=question)
+        answer.metadata.__dict__["_message_id"] = "late"
+        grid.answers[question.metadata.message_id] = answer
+
+    grid.later = [lambda: None, a_is_started_again, b_answers]
+    assert names(ask(one)) == ["a", "b"]
+    assert [m.metadata.message_type for m in grid.nodes[12].got] == [INITIALISE]  # its answer counts: not asked again
+    assert names(ask(one, 2)) == ["a", "b"]
+    assert unpack(grid.nodes[12].got[-1].content).arrays["indices"].tolist() == [0, 1, 2]
+
+
+def test_each_client_is_told_its_own_fault_alone_when_the_run_ends_early():
+    grid = TownGrid(Node("a"), Node("b"), Node("c"))
+    one = joined(grid, "n_clients=3", "round_timeout=0.3", "join_timeout=0.3")
+    grid.nodes[10].silent = True
+    with pytest.raises(FederationError):
+        ask(one)
+    assert [member.state for member in one.members] == [State.ASKED, State.ANSWERED, State.ANSWERED]
+    grid.nodes[10].silent = False
+    one.dismiss({}, "over")
+    assert [reasons(grid.nodes[i]) for i in (10, 11, 12)] == [["no answer within 0.3 s"], ["over"], ["over"]]
 
 
 @pytest.mark.parametrize(
@@ -230,7 +267,7 @@ def test_who_has_no_place_is_told_at_once(node, why):
     grid = TownGrid(Node("a"), Node("b"))
     one = joined(grid, "n_clients=2", "round_timeout=1")
     grid.nodes[12] = node
-    one.roster.door._next_look = 0.0
+    one.admission._next_look = 0.0
     grid.nodes[10].silent = True
     with pytest.raises(FederationError):
         ask(one)
@@ -245,7 +282,7 @@ def test_who_comes_late_and_does_not_fit_is_told_so():
     one = joined(grid, "n_clients=4", "quorum=2", "join_timeout=0.3")
     grid.nodes[12] = Node("wide", dictionary=np.eye(7)[:, :6])
     grid.nodes[13] = Node("few", dictionary=SHARED[:, :2])
-    one.roster.door._next_look = 0.0
+    one.admission._next_look = 0.0
     assert names(ask(one)) == ["a", "b"]
     assert "wide has 7 features, the run has 6" in reasons(grid.nodes[12])[0]
     assert reasons(grid.nodes[13]) == ["few has 2 usable atoms, fewer than n_global = 3"]
@@ -258,7 +295,7 @@ def test_who_calls_its_features_otherwise_than_most_is_left_out_early_or_late():
     assert names(ask(one)) == ["a", "b", "d"]  # no names are as good as any
     assert "c's features have other names or another order than a's" in reasons(nodes[2])[0]
     grid.nodes |= {21: Node("late", names="y"), 22: Node("welcome", names="x")}
-    one.roster.door._next_look = 0.0
+    one.admission._next_look = 0.0
     assert names(ask(one)) == ["a", "b", "d", "welcome"]
     assert "late's features have other names" in reasons(grid.nodes[21])[0]
 
@@ -299,21 +336,22 @@ def test_a_shape_that_is_not_of_the_features_is_none(text):
 
 
 def test_a_resumed_run_waits_for_its_members_and_says_who_is_missing():
-    members = [Member(name, {}, gone=True) for name in "abc"]
+    members = [Member(name, {}, state=State.AWAY) for name in "abc"]
     grid = TownGrid(Node("a", step=7, returning=True))
     grid.later = [lambda: None, lambda: grid.nodes.update({11: Node("c", step=6, returning=True)})]
     one = federation(grid, "n_clients=3", "quorum=2", "join_timeout=2", members=members, D_g=SHARED[:, :3])
     one.rejoin()
-    assert one.roster.away == ["b"]
+    assert one.members.away == ["b"]
     assert names(ask(one, 8)) == ["a", "c"]
     lonely = federation(
-        TownGrid(), "n_clients=3", "join_timeout=0.2", members=[Member("a", {}, gone=True)], D_g=SHARED[:, :3]
+        TownGrid(), "n_clients=3", "join_timeout=0.2", members=[Member("a", {}, state=State.AWAY)], D_g=SHARED[:, :3]
     )
     with pytest.raises(
         FederationError, match=r"0 of 1 clients came back within 0.2 s \(quorum 3\), without a: start them"
     ):
         lonely.rejoin()
-    lonely.rejoin(patience=0.1)  # all rounds are done: nothing depends on them
+    lonely.patience = 0.1
+    lonely.rejoin()  # all rounds are done: nothing depends on them
 
 
 def test_in_a_new_run_nobody_has_answered_a_round_and_nobody_sends_nothing():
@@ -330,10 +368,10 @@ def test_who_was_refused_may_mend_it_and_come_again_with_the_same_key():
     one = joined(grid, "n_clients=3", "quorum=2", "join_timeout=0.3", "round_timeout=1")
     assert reasons(grid.nodes[12]) == ["c has 2 usable atoms, fewer than n_global = 3"]
     again = grid.nodes[12] = Node("c", silent=True)  # it is at work on its first dictionary
-    again.session, one.roster.door._next_look = "2", 0.0
+    again.session, one.admission._next_look = "2", 0.0
     ask(one)
     assert not reasons(again)
-    again.silent, again.session, one.roster.door._next_look = False, "3", 0.0
+    again.silent, again.session, one.admission._next_look = False, "3", 0.0
     assert "c" in {*names(ask(one, 2)), *names(ask(one, 3))}
 
 
