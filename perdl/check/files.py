@@ -23,9 +23,10 @@ from perdl.check.suggest import Spectrum, suggest
 from perdl_client.data.load import client_files, names_of
 from perdl_client.data.quality import Facts, doubts
 from perdl_client.data.units import constants, differ, how_they_differ, pooled, untouched
+from perdl_client.formats.features import Features
 from perdl_client.formats.file_checks import is_data, is_left_behind
 from perdl_client.formats.images import IMAGE_SUFFIXES
-from perdl_client.formats.read import Features, load_samples
+from perdl_client.formats.read import load_samples
 
 Floats = NDArray[np.floating]
 Values = dict[str, float | int | str | bool]

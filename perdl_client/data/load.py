@@ -27,8 +27,9 @@ from perdl_client.data.samples import Samples
 from perdl_client.data.units import MOST, untouched
 from perdl_client.data.video_layouts import LAYOUTS, crop
 from perdl_client.data.windows_patches import Cut
+from perdl_client.formats.features import Features
 from perdl_client.formats.file_checks import file_error, is_data
-from perdl_client.formats.read import Features, load_samples
+from perdl_client.formats.read import load_samples
 from perdl_client.formats.video import frame_folder, read_frames
 from perdl_client.learning.initialization import check_fit
 

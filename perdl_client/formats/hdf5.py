@@ -16,6 +16,7 @@ from perdl_client.formats.file_checks import (
     require_package,
     require_samples,
 )
+from perdl_client.formats.format import Format, Table
 
 _OWN = ("#refs#", "#subsystem#")
 """Where MATLAB keeps what cells and objects hold."""
@@ -74,3 +75,8 @@ def _shape_and_type(item: Any) -> tuple[tuple[int, ...], str]:
     if item.attrs.get("MATLAB_empty"):
         return tuple(int(size) for size in np.ravel(item[()])), kind
     return item.shape[::-1], kind
+
+
+HDF5 = Format(
+    "HDF5", lambda path, options: Table(read_hdf5(path, options.variable)), (".h5", ".hdf5"), has_variables=True
+)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from common.errors import DataError
 from common.protocol import natural_key
 from perdl_client.formats.file_checks import file_error, reading
+from perdl_client.formats.format import Format, Table
 from perdl_client.formats.images import IMAGE_SUFFIXES, upright_image
 from perdl_client.formats.video_length import require_whole_video
 
@@ -172,3 +173,13 @@ def _video(path: Path) -> Iterator[tuple[Path, Bytes]]:
     with reading(path, "a video"):
         for frame in imageio.imiter(path, plugin="FFMPEG"):
             yield path, np.atleast_3d(np.asarray(frame, dtype=np.uint8))
+
+
+VIDEO = Format(
+    "videos",
+    lambda path, options: Table(read_video(path)),
+    VIDEO_SUFFIXES,
+    known_as="videos (.mp4, .avi, ...)",
+    samples_first=True,
+    full_scale={np.uint8: 255.0},
+)

@@ -79,7 +79,8 @@ def node_config(
     told["folder"] = str(place)
     if data is not None:
         from perdl_client.data.quality import doubts, facts
-        from perdl_client.formats.read import Orientation, load_samples
+        from perdl_client.formats.features import Orientation
+        from perdl_client.formats.read import load_samples
 
         if samples_in not in ("rows", "columns"):
             raise SettingsError(f"--samples-in {samples_in}: must be rows or columns")

@@ -8,7 +8,8 @@ from common.errors import DataError
 from common.settings import load_settings
 from perdl_client.data.load import check_data
 from perdl_client.data.samples import Samples
-from perdl_client.formats.read import Features, load_samples
+from perdl_client.formats.features import Features
+from perdl_client.formats.read import load_samples
 from perdl_client.node.runner import node_config
 
 TABLE = np.round(np.random.default_rng(0).standard_normal((8, 4)), 4)
