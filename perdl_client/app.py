@@ -25,9 +25,11 @@ from common.logs import FAULT, about, join_log, log_file
 from common.protocol import FINISH, INITIALISE, UPDATE, Payload, ProtocolError, Scalar, pack, unpack
 from common.settings import LearningSettings, Settings, settings_from_values
 from common.threads import one_blas_thread
-from perdl_client.data.load import ClientData, Identity, is_simulation, load_data, truth
+from perdl_client.data.load import ClientData, load_data
 from perdl_client.data.memory import memory_of
 from perdl_client.data.samples import names_mark
+from perdl_client.data.sources import truth
+from perdl_client.identity import Identity, is_simulation
 from perdl_client.learning.client import ClientLearner
 from perdl_client.learning.initialization import largest_feature_share, mean_share, rms
 from perdl_client.learning.local_update import relative_error
@@ -287,7 +289,9 @@ def _settings(text: str) -> Settings:
 def _data(identity: Identity, settings: Settings, run: str, state: ClientState | None, context: Context) -> ClientData:
     """Return the samples, which must be like those with which the client began the run."""
     memory = memory_of(context)
-    data = memory.recall(run) or memory.keep(run, load_data(identity, settings))
+    data = memory.recall(run)
+    if data is None:
+        data = memory.keep(run, load_data(identity, settings, memory.take(settings.dtype)))
     if state is None:
         return data
     d, names = len(state.local_dictionary), names_mark(data.names)

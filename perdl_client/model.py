@@ -27,7 +27,7 @@ FILE = "dictionary.npz"
 
 @dataclass(frozen=True)
 class ClientModel:
-    """What one client's dictionary says of samples. Samples are in rows here, pieces as ``cut`` makes them.
+    """What one client's dictionary says of samples. Samples are columns, pieces as ``cut`` makes them.
 
     Attributes
     ----------
@@ -55,53 +55,50 @@ class ClientModel:
         """All atoms, (d, r), the global ones first."""
         return np.hstack([self.global_dictionary, self.local_dictionary])
 
-    def encode(self, X: Floats) -> Floats:
-        """Return codes (n, r) of samples (n, d), global atoms first."""
-        return self.coder(self._prepared(X), self.dictionary).T
+    def encode(self, Y: Floats) -> Floats:
+        """Return the codes (r, n) of samples (d, n), global atoms first."""
+        return self.coder(self.preprocessing.apply(Y), self.dictionary)
 
-    def decode(self, codes: Floats) -> Floats:
-        """Return the samples (n, d) that codes (n, r) stand for."""
-        return self.preprocessing.undo(self.dictionary @ codes.T).T
+    def decode(self, X: Floats) -> Floats:
+        """Return the samples (d, n) that codes (r, n) stand for."""
+        return self.preprocessing.undo(self.dictionary @ X)
 
-    def split(self, X: Floats) -> tuple[Floats, Floats]:
-        """Return the shared and the own part of samples, each (n, d); their sum is ``decode(encode(X))``."""
-        codes, r_g = self.encode(X).T, self.global_dictionary.shape[1]
-        shared = self.preprocessing.undo_part(self.global_dictionary @ codes[:r_g])
-        return shared.T, self.preprocessing.undo(self.local_dictionary @ codes[r_g:]).T
+    def split(self, Y: Floats) -> tuple[Floats, Floats]:
+        """Return the shared and the own part of samples, each (d, n); their sum is ``decode(encode(Y))``."""
+        X, r_g = self.encode(Y), self.global_dictionary.shape[1]
+        shared = self.preprocessing.undo_part(self.global_dictionary @ X[:r_g])
+        return shared, self.preprocessing.undo(self.local_dictionary @ X[r_g:])
 
-    def reconstruct(self, X: Floats, k: int) -> Floats:
-        """Return samples (n, d) written with at most ``k`` atoms each, by orthogonal matching pursuit."""
+    def reconstruct(self, Y: Floats, k: int) -> Floats:
+        """Return samples (d, n) written with at most ``k`` atoms each, by orthogonal matching pursuit."""
         D = self.dictionary
-        return self.preprocessing.undo(D @ omp(self._prepared(X), D, k)).T
+        return self.preprocessing.undo(D @ omp(self.preprocessing.apply(Y), D, k))
 
-    def unshared_energy(self, X: Floats) -> Floats:
+    def unshared_energy(self, Y: Floats) -> Floats:
         """Return the squared length (n,) of what is left of each preprocessed sample without its shared part."""
-        Z = self._prepared(X)
+        Z = self.preprocessing.apply(Y)
         left = Z - self.global_dictionary @ self.coder(Z, self.dictionary)[: self.global_dictionary.shape[1]]
         energy: Floats = (left * left).sum(axis=0)
         return energy
 
-    def error(self, X: Floats, k: int | None = None) -> float:
+    def error(self, Y: Floats, k: int | None = None) -> float:
         """Return ||Z - DX|| / ||Z|| of preprocessed samples Z, as a run reports it; 0 if they are all zero.
 
         Parameters
         ----------
-        X : (n, d) array
+        Y : (d, n) array
             Samples, before they are preprocessed.
         k : int, optional
             At most so many atoms a sample, by orthogonal matching pursuit; default the coder that the run learnt with.
         """
-        Z, D = self._prepared(X), self.dictionary
+        Z, D = self.preprocessing.apply(Y), self.dictionary
         return relative_error(Z, D, self.coder(Z, D) if k is None else omp(Z, D, k))
 
-    def explained(self, X: Floats) -> float:
+    def explained(self, Y: Floats) -> float:
         """Return 1 - ||Z - DX||^2 / ||Z||^2 of preprocessed samples Z; 1 if they are all zero."""
-        Z = self._prepared(X)
+        Z = self.preprocessing.apply(Y)
         shared, own = shares(Z, self.global_dictionary, self.local_dictionary, self.coder(Z, self.dictionary))
         return shared + own
-
-    def _prepared(self, X: Floats) -> Floats:
-        return self.preprocessing.apply(X.T)
 
 
 def shares(Y: Floats, global_dictionary: Floats, local_dictionary: Floats, X: Floats) -> tuple[float, float]:

@@ -149,8 +149,12 @@ class Cut:
             return self.piece[-1]
         return 1
 
-    def apply(self, rows: Floats) -> Floats:
-        """Return the pieces (n', d) of samples (n, prod(shape)).
+    def apply(self, Y: Floats) -> Floats:
+        """Return the pieces (d', n') of samples (d, n).
+
+        Parameters
+        ----------
+        Y : (d, n) array
 
         Raises
         ------
@@ -163,24 +167,36 @@ class Cut:
                     f"data.window = {self.size}: needs a time series, but a sample is an image of "
                     f"{' x '.join(map(str, self.shape))}; cut images with data.patch"
                 )
-            return cut_windows(rows, self.size, self.stride)
+            return cut_windows(Y.T, self.size, self.stride).T
         if self.kind == "patch":
             if len(self.shape) not in (2, 3):
                 raise DataError(
                     f"data.patch = {self.size}: needs images (a folder of them, IDX, or an array n x height x width), "
                     f"but a sample is {self.shape[0]} plain numbers; save the array before it was flattened"
                 )
-            return cut_patches(rows.reshape(-1, *self.shape), self.size, self.stride)
-        return rows
+            return cut_patches(Y.T.reshape(-1, *self.shape), self.size, self.stride).T
+        return Y
 
     def undo(self, pieces: Floats, n: int) -> Floats:
-        """Return the ``n`` samples (n, prod(shape)) of pieces (n', d); overlaps are averaged, gaps NaN."""
+        """Return the samples (d, n) that were cut; overlaps are averaged, gaps NaN.
+
+        Parameters
+        ----------
+        pieces : (d', n') array
+        n : int
+            How many samples there were.
+        """
         if self.kind == "window":
-            return join_windows(pieces, n, self.size, self.stride)
+            return join_windows(pieces.T, n, self.size, self.stride).T
         if self.kind == "patch":
-            return join_patches(pieces, self.shape, self.size, self.stride).reshape(n, -1)
+            return join_patches(pieces.T, self.shape, self.size, self.stride).reshape(n, -1).T
         return pieces
 
     def on(self, shape: tuple[int, ...]) -> Cut:
-        """The same for samples of another shape, with pieces at least end to end, so that :meth:`undo` knows all."""
+        """Return the same for samples of another shape, with pieces at least end to end, so that undo knows all.
+
+        Parameters
+        ----------
+        shape : tuple of int
+        """
         return Cut(self.kind, self.size, min(self.stride, self.size), shape)

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from perdl_client.formats.file_checks import file_error
-from perdl_client.formats.number_names import NAMES, are_names, doubt_of, note_of
+from perdl_client.formats.number_names import NAMES, are_names, note_of_names, note_of_sample
 
 NUMBER = re.compile(r"\s*[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|nan|inf|infinity)\s*", re.IGNORECASE)
 DECIMAL_COMMA = re.compile(r"\s*[+-]?[0-9]*,[0-9]+(e[+-]?[0-9]+)?\s*", re.IGNORECASE)
@@ -159,7 +159,7 @@ def layout_of(path: Path, turned: bool = False) -> Layout:
     if row_names:
         notes.append("the first cell of each row: left out as the row's name, since the line of names is one shorter")
     if like:
-        notes.append((note_of if like == NAMES else doubt_of)(*lines[0]))
+        notes.append((note_of_names if like == NAMES else note_of_sample)(*lines[0]))
     if not any(map(str.strip, head[width - trailing :])):
         head = head[: width - trailing]
     names = tuple(" ".join(cell.split()) for cell in head)

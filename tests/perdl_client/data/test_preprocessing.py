@@ -9,9 +9,10 @@ from common.coders import OMP, HardThreshold, TopK
 from common.data_settings import DataSettings
 from common.errors import DataError, PerdlError, SettingsError
 from common.settings import settings_from_values
-from perdl_client.data.load import Identity, load_data
+from perdl_client.data.load import load_data
 from perdl_client.data.preprocessing import Preprocessing, fit_preprocessing
 from perdl_client.data.windows_patches import Cut
+from perdl_client.identity import Identity
 from perdl_client.model import ClientModel, load_model, save_model, shares
 
 rng = np.random.default_rng(0)
@@ -120,21 +121,21 @@ def test_a_model_is_the_same_after_it_was_saved(tmp_path, coder, whiten):
     other = load_model(tmp_path)
     assert (other.coder, other.cut, other.names) == (one.coder, one.cut, one.names)
     for method in ("encode", "unshared_energy", "explained"):
-        assert np.array_equal(getattr(other, method)(Y.T), getattr(one, method)(Y.T)), method
-    assert np.array_equal(other.reconstruct(Y.T, 2), one.reconstruct(Y.T, 2))
+        assert np.array_equal(getattr(other, method)(Y), getattr(one, method)(Y)), method
+    assert np.array_equal(other.reconstruct(Y, 2), one.reconstruct(Y, 2))
 
 
 def test_split_and_shares_add_up():
     one, Z = model(HardThreshold(0.5))
-    shared, own = one.split(Y.T)
-    assert np.allclose(shared + own, one.decode(one.encode(Y.T)))
-    X = one.encode(Y.T).T
+    shared, own = one.split(Y)
+    assert np.allclose(shared + own, one.decode(one.encode(Y)))
+    X = one.encode(Y)
     s, o = shares(Z, one.global_dictionary, one.local_dictionary, X)
     size = np.linalg.norm(Z) ** 2
     # Orthonormal atoms: the energy of their codes is what they explain.
     assert np.isclose(s, np.linalg.norm(X[:2]) ** 2 / size)
     assert np.isclose(o, np.linalg.norm(X[2:]) ** 2 / size)
-    assert np.isclose(one.explained(Y.T), s + o)
+    assert np.isclose(one.explained(Y), s + o)
     assert np.isclose(1 - s - o, np.linalg.norm(Z - one.dictionary @ X) ** 2 / size)
     assert shares(np.zeros((4, 2)), one.global_dictionary, one.local_dictionary, np.zeros((3, 2))) == (1.0, 0.0)
 

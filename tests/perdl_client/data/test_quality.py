@@ -10,9 +10,10 @@ import pytest
 from common.data_settings import DataSettings
 from common.settings import load_settings
 from common.synthetic import generate
-from perdl_client.data.load import Identity, load_data
-from perdl_client.data.quality import doubts, facts
+from perdl_client.data.load import load_data
+from perdl_client.data.quality import data_warnings, sample_statistics
 from perdl_client.data.units import constants, pooled, spreads
+from perdl_client.identity import Identity
 from perdl_client.learning.initialization import largest_feature_share
 from perdl_client.node.runner import node_config
 
@@ -22,7 +23,9 @@ ASIS = DataSettings(source="files")
 
 
 def found(*clients, shape=(), names=(), data=ASIS):
-    return doubts({f"c{i}": facts(Y, shape, names) for i, Y in enumerate(clients)}, "turn them", data)
+    return data_warnings(
+        {f"c{i}": sample_statistics(Y, shape, names) for i, Y in enumerate(clients)}, "turn them", data
+    )
 
 
 def with_row(j, row):
@@ -118,7 +121,7 @@ def test_a_deployed_client_hears_of_its_series_and_images(tmp_path, monkeypatch,
     def heard(array):
         np.save("samples.npy", array)
         notes = []
-        told = node_config("ada", tmp_path / "samples.npy", "rows", None, None, on_doubt=notes.append)
+        told, _ = node_config("ada", tmp_path / "samples.npy", "rows", None, None, on_warning=notes.append)
         return told, notes
 
     images = RNG.random((30, 8, 8))
