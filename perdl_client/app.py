@@ -120,7 +120,7 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
     D, X, used = client.dictionary, start.codes, start.used
     r = D.shape[1]
     if not Y.any():
-        how = "zero" if not data.preprocessing.offset.any() else "equal, thus zero once their mean is taken off"
+        how = "zero" if not data.preprocessing.shifts else "equal, thus zero once their mean is taken off"
         raise DataError(f"all {Y.shape[1]} samples of {identity.name} are {how}: look at its data, or leave it out")
     if len(used) == 0:
         raise SettingsError(_why_unused(identity, learning, Y, X))

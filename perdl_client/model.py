@@ -19,7 +19,7 @@ from perdl_client.learning.local_update import relative_error
 
 Floats = NDArray[np.floating]
 
-VERSION = 1
+VERSION = 2
 """Of the file; another perdl's are refused rather than misread."""
 
 FILE = "dictionary.npz"
@@ -149,7 +149,7 @@ def save_model(model: ClientModel, share: Floats, folder: Path) -> None:
     Notes
     -----
     ``global`` (d, r^g), ``local`` (d, r^l), ``usage`` (r,), ``shape`` of a sample, ``names`` of its features;
-    ``offset``, ``scale`` and ``whitener`` of its preprocessing; ``head``, the rest as JSON.
+    ``step_...``, the numbers of each step of its preprocessing; ``head``, the rest as JSON.
     """
     head = {"version": VERSION, "coder": _named(model.coder), "cut": astuple(model.cut)}
     arrays = {"global": model.global_dictionary, "local": model.local_dictionary, "usage": share}

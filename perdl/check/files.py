@@ -22,7 +22,7 @@ from perdl.check.profile import ClientProfile, measure, one_feature
 from perdl.check.suggest import Spectrum, suggest
 from perdl_client.data.quality import SampleStatistics, data_warnings
 from perdl_client.data.sources import client_files, names_of
-from perdl_client.data.units import constants, differ, how_they_differ, pooled, untouched
+from perdl_client.data.units import differ, how_they_differ, pooled, suggested_divide_by, untouched
 from perdl_client.formats.features import Features
 from perdl_client.formats.file_checks import is_data, is_left_behind
 from perdl_client.formats.images import IMAGE_SUFFIXES
@@ -167,7 +167,7 @@ def _cure_of_units(statistics: Mapping[str, SampleStatistics], settings: Setting
     if not known or not untouched(settings.data) or not (large or differ(sizes)):
         return "", ""
     names = next((one.names for one in statistics.values() if one.names), ())
-    text = constants(sizes)
+    text = suggested_divide_by(sizes)
     return (
         f"{how_they_differ(sizes, names)}; if they are in different units, divide each by a constant that all clients "
         f"agree on, about its spread: -c {shlex.quote(f'data.divide_by={text}')}; what is suggested does so"

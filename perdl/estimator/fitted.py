@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.floating]
 State = dict[str, Any]
 
-VERSION = 2
+VERSION = 3
 """Of the file."""
 
 _NOT_OF_THE_REPORT = ("clients", "final", "stop_reason", "bytes", "seconds")

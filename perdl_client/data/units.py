@@ -82,11 +82,22 @@ def labels(which: Sequence[int], names: Sequence[str] = ()) -> str:
     return listed(f"{j + 1}" + (f" ({names[j]!r})" if j < len(names) else "") for j in which)
 
 
-def constants(sizes: Floats) -> str:
-    """Return ``data.divide_by`` that brings features to about one size: their spreads in two digits; 1 if constant."""
+def suggested_divide_by(sizes: Floats) -> str:
+    """Return ``data.divide_by`` that brings features to about one size: their spreads in two digits; 1 if constant.
+
+    Parameters
+    ----------
+    sizes : (d,) array
+        Spreads of the features.
+    """
     return ", ".join(f"{float(f'{size:.1e}'):g}" if size > 0 else "1" for size in sizes)
 
 
 def untouched(data: DataSettings) -> bool:
-    """Return whether features are learnt from in the units in which the files have them."""
-    return data.divide_by is None and data.scale != "features" and not data.whiten and data.patch is None
+    """Return whether features are learnt from in the units in which the files have them.
+
+    Parameters
+    ----------
+    data : DataSettings
+    """
+    return not data.bends and data.patch is None
