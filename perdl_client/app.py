@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from common.aggregations import AGGREGATIONS
 from common.dictionaries import dictionary_distance
 from common.errors import DataError, PerdlError, SettingsError
+from common.learning_settings import LearningSettings
 from common.logs import FAULT, about, join_log, log_file
 from common.protocol import FINISH, INITIALISE, UPDATE, Payload, ProtocolError, Scalar, pack, unpack
-from common.settings import LearningSettings, Settings, settings_from_values
+from common.settings import Settings, settings_from_values
 from common.threads import one_blas_thread
 from perdl_client.data.load import ClientData, load_data
 from perdl_client.data.memory import memory_of

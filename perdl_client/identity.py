@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from common.learning_settings import LearningSettings
 from common.protocol import check_name
-from common.settings import LearningSettings, Settings
+from common.settings import Settings
 
 SIMULATION = "PERDL_SIMULATION"
 """Environment variable that a simulation sets: server and clients are one user on one machine, so paths that the

@@ -6,9 +6,9 @@ import scipy.linalg
 
 from common.coders import OMP, HardThreshold, TopK
 from common.dictionaries import dictionary_distance, match_atoms
+from common.learners import LEARNERS, gradient_step, orthogonal_step, projected_step
 from common.synthetic import generate
 from perdl_client.learning.initialization import objective
-from perdl_client.learning.learners import LEARNERS, gradient_step, orthogonal_step, projected_step
 
 STEPS = {"orthogonal": orthogonal_step, "gradient": gradient_step, "projected": projected_step}
 CODERS = [HardThreshold(0.5), TopK(2), OMP(2)]
