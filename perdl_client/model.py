@@ -149,7 +149,8 @@ def save_model(model: ClientModel, share: Floats, folder: Path) -> None:
     Notes
     -----
     ``global`` (d, r^g), ``local`` (d, r^l), ``usage`` (r,), ``shape`` of a sample, ``names`` of its features;
-    ``step_...``, the numbers of each step of its preprocessing; ``head``, the rest as JSON.
+    ``offset``, ``scale`` and ``whitener`` of its preprocessing, and the names of its ``steps``; ``head``, the rest as
+    JSON.
     """
     head = {"version": VERSION, "coder": _named(model.coder), "cut": astuple(model.cut)}
     arrays = {"global": model.global_dictionary, "local": model.local_dictionary, "usage": share}

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +44,8 @@ class PreprocessingStep:
     apply : callable ``(Y, numbers, out) -> Z``
         ``out`` is None, or an array that may be overwritten.
     undo : callable ``(Z, numbers) -> Y``
+    neutral : float, optional
+        What a model has as the number of each feature where the step is not done; default nothing.
     is_shift : bool
         Whether it only adds a constant. Of a sample's parts, shared and own, none has this constant.
     """
@@ -51,6 +54,7 @@ class PreprocessingStep:
     fit: Callable[[Floats, DataSettings, str, int], Floats]
     apply: Callable[[Floats, Floats, Floats | None], Floats]
     undo: Callable[[Floats, Floats], Floats]
+    neutral: float | None = None
     is_shift: bool = False
 
     def is_wanted(self, data: DataSettings) -> bool:
@@ -107,12 +111,12 @@ class Preprocessing:
         """Whether a constant is taken off the samples."""
         return any(PREPROCESSING[name].is_shift and bool(numbers.any()) for name, numbers in self.numbers.items())
 
-    def arrays(self) -> dict[str, Floats]:
-        """Return it as arrays by name, to be saved."""
-        return {f"step_{name}": numbers for name, numbers in self.numbers.items()}
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return it as arrays by name, to be saved: the numbers of each step, and the names of the steps."""
+        return {**self.numbers, "steps": np.array(list(self.numbers), dtype=np.str_)}
 
     @classmethod
-    def of(cls, arrays: Mapping[str, Floats], mark: str = "") -> Preprocessing:
+    def of(cls, arrays: Mapping[str, NDArray[Any]], mark: str = "") -> Preprocessing:
         """Return what :meth:`arrays` gave.
 
         Parameters
@@ -126,13 +130,12 @@ class Preprocessing:
         PerdlError
             If a step is not registered here.
         """
-        mark += "step_"
-        numbers = {key.removeprefix(mark): array for key, array in arrays.items() if key.startswith(mark)}
-        if unknown := sorted(set(numbers) - set(PREPROCESSING)):
+        steps = arrays[f"{mark}steps"].tolist()
+        if unknown := [name for name in steps if name not in PREPROCESSING]:
             raise PerdlError(
                 f"the samples were preprocessed by {unknown[0]!r}, which is not in PREPROCESSING: register it first"
             )
-        return cls(numbers)
+        return cls({name: arrays[f"{mark}{name}"] for name in steps})
 
 
 def cut_of(data: DataSettings, shape: tuple[int, ...]) -> Cut:
@@ -179,7 +182,11 @@ def fit_preprocessing(Y: Floats, data: DataSettings, name: str, channels: int = 
     for step_name, step in PREPROCESSING.items():
         if step.is_wanted(data):
             numbers = step.fit(fitted.apply(Y), data, name, channels or len(Y))
-            fitted = Preprocessing({**fitted.numbers, step_name: numbers})
+        elif step.neutral is not None:
+            numbers = np.full(len(Y), step.neutral, Y.dtype)
+        else:
+            continue
+        fitted = Preprocessing({**fitted.numbers, step_name: numbers})
     return fitted
 
 
@@ -189,12 +196,9 @@ def _constant(Y: Floats) -> NDArray[np.bool_]:
     return same
 
 
-def _means(Y: Floats, data: DataSettings, name: str, channels: int) -> Floats:
-    return np.where(_constant(Y), Y[:, 0], Y.mean(axis=1))  # the mean of equal numbers is off by its rounding
-
-
-def _constants_of(Y: Floats, data: DataSettings, name: str, channels: int) -> Floats:
-    return np.where(_constant(Y), Y[:, 0], Y.dtype.type(0))
+def _offsets(Y: Floats, data: DataSettings, name: str, channels: int) -> Floats:
+    """Return each feature's mean, or zero without ``center``; of a constant feature its value, without rounding."""
+    return np.where(_constant(Y), Y[:, 0], Y.mean(axis=1) if data.center else Y.dtype.type(0))
 
 
 def _shift(Y: Floats, offset: Floats, out: Floats | None) -> Floats:
@@ -226,12 +230,18 @@ def _divide(Y: Floats, scale: Floats, out: Floats | None) -> Floats:
 
 
 PREPROCESSING: dict[str, PreprocessingStep] = {
-    "center": PreprocessingStep(("center",), _means, _shift, lambda Z, offset: Z + offset[:, None], is_shift=True),
-    "drop_constant": PreprocessingStep(
-        ("drop_constant",), _constants_of, _shift, lambda Z, offset: Z + offset[:, None], is_shift=True
+    "offset": PreprocessingStep(
+        ("center", "drop_constant"),
+        _offsets,
+        _shift,
+        lambda Z, offset: Z + offset[:, None],
+        neutral=0.0,
+        is_shift=True,
     ),
-    "scale": PreprocessingStep(("divide_by", "scale"), _scales, _divide, lambda Z, scale: Z * scale[:, None]),
-    "whiten": PreprocessingStep(
+    "scale": PreprocessingStep(
+        ("divide_by", "scale"), _scales, _divide, lambda Z, scale: Z * scale[:, None], neutral=1.0
+    ),
+    "whitener": PreprocessingStep(
         ("whiten",),
         lambda Y, data, name, channels: whitening(Y),
         lambda Y, W, out: W @ Y,

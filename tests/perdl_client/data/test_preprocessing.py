@@ -66,7 +66,7 @@ def test_whitening_equals_the_inverse_square_root_of_the_second_moment():
     preprocessing, _ = fitted(center=True, whiten=True)
     C = np.cov(Y, bias=True)
     assert np.allclose(
-        preprocessing.numbers["whiten"], inv(sqrtm(C + 1e-3 * np.trace(C) / 4 * np.eye(4))).real, rtol=1e-6
+        preprocessing.numbers["whitener"], inv(sqrtm(C + 1e-3 * np.trace(C) / 4 * np.eye(4))).real, rtol=1e-6
     )
 
 
@@ -94,7 +94,7 @@ def test_every_setting_that_preprocesses_is_obeyed_by_one_step():
 
 def test_a_model_whose_step_is_not_registered_is_refused():
     with pytest.raises(PerdlError, match=r"preprocessed by 'log', which is not in PREPROCESSING: register it first"):
-        Preprocessing.of({"step_log": np.ones(1)})
+        Preprocessing.of({"steps": np.array(["log"]), "log": np.ones(1)})
 
 
 def test_float32_stays_float32():
@@ -181,7 +181,7 @@ def test_what_is_constant_leaves_no_rounding_behind(data):
     """The mean of 0.1, taken a thousand times, is off by 1e-17, which is nothing to be learnt from."""
     held = np.vstack([rng.standard_normal((2, 1000)), np.full((1, 1000), 0.1)])
     preprocessing, Z = fitted(held, **data)
-    assert "scale" not in preprocessing.numbers or preprocessing.numbers["scale"][2] == 1
+    assert preprocessing.numbers["scale"][2] == 1
     assert set(np.unique(Z[2])) == ({0.0} if "center" in data else {0.1})
     assert not fitted(np.tile([[0.1], [0.2], [0.3]], 50), **{**data, "center": True})[1].any()
 
