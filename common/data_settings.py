@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 
-class Table(BaseModel):
+class SettingsTable(BaseModel):
     """A table of settings: unknown names, other types and what is not finite are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
@@ -28,7 +28,7 @@ class Preprocesses:
     bends: Callable[[Any], bool] = lambda value: False
 
 
-class DataSettings(Table):
+class DataSettings(SettingsTable):
     """Where samples come from."""
 
     source: Literal["synthetic", "mnist", "files", "video", "memory"] = Field(
@@ -151,7 +151,7 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"' if set(name) & set('",') else name
 
 
-class SyntheticSettings(Table):
+class SyntheticSettings(SettingsTable):
     """The paper's generative model."""
 
     n_features: int = Field(6, ge=1, description="number of features (d)")
@@ -172,7 +172,7 @@ class SyntheticSettings(Table):
         return self
 
 
-class EvaluationSettings(Table):
+class EvaluationSettings(SettingsTable):
     """What a simulation measures after the run (mnist only): error on images that no client has."""
 
     n_nonzero: int = Field(5, ge=1, description="atoms an image may use (OMP)")

@@ -50,9 +50,11 @@ def orthogonal_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5) 
     Parameters
     ----------
     Y : (d, n) array
+        Samples, in columns.
     D : (..., d, r) array
         ``r <= d``; a stack of dictionaries takes a step each, where the coder takes stacks.
     coder : Coder
+        Gives the codes.
     step_size : float
         Not used: the step is an exact minimisation.
 
@@ -75,9 +77,11 @@ def gradient_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5) ->
     Parameters
     ----------
     Y : (d, n) array
+        Samples, in columns.
     D : (d, r) array
         Any ``r``.
     coder : Coder
+        Gives the codes.
     step_size : float
         In (0, 2): relative to the inverse of the curvature, so that no unit of the data enters. With codes ``D'Y`` an
         atom's norm moves twice as fast as its direction: 0.5 sets the norm right at once, 1 makes it swing.
@@ -109,9 +113,11 @@ def projected_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5) -
     Parameters
     ----------
     Y : (d, n) array
+        Samples, in columns.
     D : (d, r) array
         Any ``r``.
     coder : Coder
+        Gives the codes.
     step_size : float
         In (0, 2), as for :func:`gradient_step`.
 

@@ -7,12 +7,12 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from common.coders import CODERS, Coder
-from common.data_settings import Table
+from common.data_settings import SettingsTable
 from common.learners import LEARNERS
 from common.registered import NameIn
 
 
-class LearningSettings(Table):
+class LearningSettings(SettingsTable):
     """How one client learns; each may differ from its neighbours."""
 
     n_atoms: int | None = Field(
@@ -71,5 +71,11 @@ class LearningSettings(Table):
         return CODERS[self.coder].make(number)
 
     def threshold_scale(self, rms: float) -> float:
-        """Return what thresholds are multiplied by to be in the data's units."""
+        """Return what thresholds are multiplied by to be in the data's units.
+
+        Parameters
+        ----------
+        rms : float
+            Root mean square of the data.
+        """
         return rms if self.threshold_unit == "rms" else 1.0

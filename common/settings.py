@@ -19,7 +19,7 @@ from common.errors import SettingsError
 from common.learners import LEARNERS
 from common.learning_settings import LearningSettings
 from common.registered import NameIn
-from common.settings_errors import one_line, toml_error
+from common.settings_errors import first_error, toml_error
 
 Dtype = Literal["float64", "float32"]
 _T = TypeVar("_T", bound=BaseModel)
@@ -165,7 +165,15 @@ def load_settings(path: str | Path | None = None, overrides: Sequence[str] = ())
 
 
 def override_settings(settings: Settings, overrides: Sequence[str] | Mapping[str, Any]) -> Settings:
-    """Return settings with some ``key=value``, or values by dotted names, put over them."""
+    """Return settings with some ``key=value``, or values by dotted names, put over them.
+
+    Parameters
+    ----------
+    settings : Settings
+        The run's settings.
+    overrides : sequence of str, or mapping
+        ``key=value``, or values by dotted names.
+    """
     values = settings.model_dump(exclude_unset=True)
     for key, value in overrides.items() if isinstance(overrides, Mapping) else map(parse_override, overrides):
         _set(values, key, value)
@@ -174,6 +182,11 @@ def override_settings(settings: Settings, overrides: Sequence[str] | Mapping[str
 
 def learning_overrides(overrides: Sequence[str]) -> dict[str, bool | int | float | str]:
     """Read a client's own ``key=value`` settings; only those of :class:`LearningSettings` are a client's own.
+
+    Parameters
+    ----------
+    overrides : sequence of str
+        ``key=value``.
 
     Raises
     ------
@@ -190,6 +203,11 @@ def learning_overrides(overrides: Sequence[str]) -> dict[str, bool | int | float
 def parse_override(override: str) -> tuple[str, Any]:
     """Return the name and the value of ``key=value``.
 
+    Parameters
+    ----------
+    override : str
+        ``key=value``.
+
     Raises
     ------
     SettingsError
@@ -203,7 +221,13 @@ def parse_override(override: str) -> tuple[str, Any]:
 
 
 def settings_from_flat(flat: Mapping[str, Any]) -> Settings:
-    """Build settings from dotted names, such as Flower's run configuration, where ``""`` stands for not set."""
+    """Build settings from dotted names, such as Flower's run configuration, where ``""`` stands for not set.
+
+    Parameters
+    ----------
+    flat : mapping
+        Values by dotted names.
+    """
     values: dict[str, Any] = {}
     for key, value in flat.items():
         if value != "":
@@ -212,12 +236,26 @@ def settings_from_flat(flat: Mapping[str, Any]) -> Settings:
 
 
 def settings_from_values(values: Mapping[str, Any]) -> Settings:
-    """Validate nested values, such as a parsed TOML file."""
+    """Validate nested values, such as a parsed TOML file.
+
+    Parameters
+    ----------
+    values : mapping
+        Values, tables as mappings.
+    """
     return _validated(Settings, values, "")
 
 
 def changed(settings: Settings, **changes: Any) -> Settings:
-    """Return settings with other values, validated; tables are merged."""
+    """Return settings with other values, validated; tables are merged.
+
+    Parameters
+    ----------
+    settings : Settings
+        The run's settings.
+    **changes
+        Values by name.
+    """
     values = settings.model_dump(exclude_unset=True)
     for key, value in changes.items():
         values[key] = {**values.get(key, {}), **value} if isinstance(value, dict) else value
@@ -257,5 +295,5 @@ def _validated(model: type[_T], values: Mapping[str, Any], where: str) -> _T:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        line = one_line(model, error.errors(include_url=False), Settings)
+        line = first_error(model, error.errors(include_url=False), Settings)
         raise SettingsError(f"{where}: {line}" if where else line) from None

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 
-def one_line(model: type[BaseModel], errors: Sequence[Any], whole: type[BaseModel]) -> str:
+def first_error(model: type[BaseModel], errors: Sequence[Any], whole: type[BaseModel]) -> str:
     """Say the first of pydantic's errors in one line, and how many other settings are wrong; ``whole`` has them all."""
     first = errors[0]
     path, field, known = _locate(model, first["loc"])

@@ -251,14 +251,8 @@ def _learner(
 ) -> tuple[ClientLearner, ClientData]:
     """Return the client as it was when it answered last, with its samples."""
     data = _data(identity, settings, state.run, state, context)
-    client = ClientLearner(
-        data.Y,
-        identity.learning(settings),
-        settings.seed,
-        identity.name,
-        dictionary=state.local_dictionary,
-        watch=state.watch,
-    )
+    learning, D = identity.learning(settings), state.local_dictionary
+    client = ClientLearner(data.Y, learning, settings.seed, identity.name, dictionary=D, watch=state.watch)
     if len(state.used):
         client.split(state.used[state.split])
     return client, data
@@ -290,9 +284,7 @@ def _settings(text: str) -> Settings:
 def _data(identity: Identity, settings: Settings, run: str, state: ClientState | None, context: Context) -> ClientData:
     """Return the samples, which must be like those with which the client began the run."""
     memory = memory_of(context)
-    data = memory.recall(run)
-    if data is None:
-        data = memory.keep(run, load_data(identity, settings, memory.take(settings.dtype)))
+    data = memory.recall(run) or memory.keep(run, load_data(identity, settings, memory.take(settings.dtype)))
     if state is None:
         return data
     d, names = len(state.local_dictionary), names_mark(data.names)

@@ -46,24 +46,48 @@ class Identity:
 
     @classmethod
     def of(cls, node_config: Mapping[str, Any]) -> Identity:
-        """Read the identity from Flower's node configuration; without a name, ``client-1`` is partition 0."""
+        """Read the identity from Flower's node configuration; without a name, ``client-1`` is partition 0.
+
+        Parameters
+        ----------
+        node_config : mapping
+            What the node was told at its start.
+        """
         partition = int(node_config.get("partition-id", 0))
         names = json.loads(os.environ.get(NAMES) or "[]")
         name = names[partition] if partition < len(names) else f"client-{partition + 1}"
         return cls(check_name(str(node_config.get("name", name))), partition, node_config)
 
     def min_samples(self, learning: LearningSettings) -> int:
-        """Samples that must use an atom before it is sent; no server can go below this client's own word."""
+        """Samples that must use an atom before it is sent; no server can go below this client's own word.
+
+        Parameters
+        ----------
+        learning : LearningSettings
+            This client's settings.
+        """
         own = 1 if is_simulation() else int(self.node_config.get("min-samples", 2))
         return max(own, learning.min_samples)
 
     def learning(self, settings: Settings) -> LearningSettings:
-        """How this client learns: the run's settings, then its table in them, then its own."""
+        """How this client learns: the run's settings, then its table in them, then its own.
+
+        Parameters
+        ----------
+        settings : Settings
+            The run's settings.
+        """
         own = {key: value for key, value in self.node_config.items() if key in LearningSettings.model_fields}
         return settings.for_client(self.name, own)
 
     def folder(self, settings: Settings) -> Path:
-        """Where this client's own model goes."""
+        """Where this client's own model goes.
+
+        Parameters
+        ----------
+        settings : Settings
+            The run's settings.
+        """
         return self.state_folder() or Path(settings.output) / "clients" / self.name
 
     def state_folder(self) -> Path | None:

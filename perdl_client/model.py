@@ -56,26 +56,58 @@ class ClientModel:
         return np.hstack([self.global_dictionary, self.local_dictionary])
 
     def encode(self, Y: Floats) -> Floats:
-        """Return the codes (r, n) of samples (d, n), global atoms first."""
+        """Return the codes (r, n) of samples (d, n), global atoms first.
+
+        Parameters
+        ----------
+        Y : (d, n) array
+            Samples before they are preprocessed, in columns.
+        """
         return self.coder(self.preprocessing.apply(Y), self.dictionary)
 
     def decode(self, X: Floats) -> Floats:
-        """Return the samples (d, n) that codes (r, n) stand for."""
+        """Return the samples (d, n) that codes (r, n) stand for.
+
+        Parameters
+        ----------
+        X : (r, n) array
+            Codes, of the global atoms first.
+        """
         return self.preprocessing.undo(self.dictionary @ X)
 
     def split(self, Y: Floats) -> tuple[Floats, Floats]:
-        """Return the shared and the own part of samples, each (d, n); their sum is ``decode(encode(Y))``."""
+        """Return the shared and the own part of samples, each (d, n); their sum is ``decode(encode(Y))``.
+
+        Parameters
+        ----------
+        Y : (d, n) array
+            Samples, in columns.
+        """
         X, r_g = self.encode(Y), self.global_dictionary.shape[1]
         shared = self.preprocessing.undo_part(self.global_dictionary @ X[:r_g])
         return shared, self.preprocessing.undo(self.local_dictionary @ X[r_g:])
 
     def reconstruct(self, Y: Floats, k: int) -> Floats:
-        """Return samples (d, n) written with at most ``k`` atoms each, by orthogonal matching pursuit."""
+        """Return samples (d, n) written with at most ``k`` atoms each, by orthogonal matching pursuit.
+
+        Parameters
+        ----------
+        Y : (d, n) array
+            Samples, in columns.
+        k : int
+            At most so many atoms a sample.
+        """
         D = self.dictionary
         return self.preprocessing.undo(D @ omp(self.preprocessing.apply(Y), D, k))
 
     def unshared_energy(self, Y: Floats) -> Floats:
-        """Return the squared length (n,) of what is left of each preprocessed sample without its shared part."""
+        """Return the squared length (n,) of what is left of each preprocessed sample without its shared part.
+
+        Parameters
+        ----------
+        Y : (d, n) array
+            Samples, in columns.
+        """
         Z = self.preprocessing.apply(Y)
         left = Z - self.global_dictionary @ self.coder(Z, self.dictionary)[: self.global_dictionary.shape[1]]
         energy: Floats = (left * left).sum(axis=0)
@@ -95,7 +127,13 @@ class ClientModel:
         return relative_error(Z, D, self.coder(Z, D) if k is None else omp(Z, D, k))
 
     def explained(self, Y: Floats) -> float:
-        """Return 1 - ||Z - DX||^2 / ||Z||^2 of preprocessed samples Z; 1 if they are all zero."""
+        """Return 1 - ||Z - DX||^2 / ||Z||^2 of preprocessed samples Z; 1 if they are all zero.
+
+        Parameters
+        ----------
+        Y : (d, n) array
+            Samples, in columns.
+        """
         Z = self.preprocessing.apply(Y)
         shared, own = shares(Z, self.global_dictionary, self.local_dictionary, self.coder(Z, self.dictionary))
         return shared + own
@@ -112,6 +150,7 @@ def shares(Y: Floats, global_dictionary: Floats, local_dictionary: Floats, X: Fl
     Parameters
     ----------
     Y : (d, n) array
+        Preprocessed samples, in columns.
     global_dictionary, local_dictionary : (d, r_g), (d, r_l) array
     X : (r, n) array
         Codes, of the global atoms first.
@@ -131,7 +170,15 @@ def shares(Y: Floats, global_dictionary: Floats, local_dictionary: Floats, X: Fl
 
 
 def carried(X: Floats, Y: Floats) -> Floats:
-    """Return the share (r,) of the energy of samples (d, n) that each atom's codes (r, n) carry."""
+    """Return the share (r,) of the energy of samples (d, n) that each atom's codes (r, n) carry.
+
+    Parameters
+    ----------
+    X : (r, n) array
+        Codes, of the global atoms first.
+    Y : (d, n) array
+        Preprocessed samples, in columns.
+    """
     share: Floats = usage(X) / max(float(np.linalg.norm(Y)) ** 2, np.finfo(np.float64).tiny)
     return share
 
@@ -142,9 +189,11 @@ def save_model(model: ClientModel, share: Floats, folder: Path) -> None:
     Parameters
     ----------
     model : ClientModel
+        The client's model.
     share : (r,) array
         See :func:`carried`.
     folder : Path
+        Where the file goes.
 
     Notes
     -----
@@ -161,6 +210,11 @@ def save_model(model: ClientModel, share: Floats, folder: Path) -> None:
 
 def load_model(path: Path) -> ClientModel:
     """Read what :func:`save_model` wrote; ``path`` is the file or its folder.
+
+    Parameters
+    ----------
+    path : Path
+        The file or its folder.
 
     Raises
     ------

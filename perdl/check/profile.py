@@ -13,10 +13,11 @@ from common.settings import Settings
 from common.words import listed
 from perdl.check.suggest import Spectrum, spectrum
 from perdl_client.data.moments import finite_sizes, variances
-from perdl_client.data.preprocessing import cut_of, fit_preprocessing
+from perdl_client.data.preprocessing import fit_preprocessing
 from perdl_client.data.quality import SampleStatistics, sample_statistics
 from perdl_client.data.samples import Samples
 from perdl_client.data.units import labels
+from perdl_client.data.windows_patches import cut_of
 from perdl_client.learning.initialization import mean_share
 
 Floats = NDArray[np.floating]
@@ -74,7 +75,17 @@ class ClientProfile:
 def measure(
     profile: ClientProfile, samples: Samples, settings: Settings
 ) -> tuple[Spectrum, SampleStatistics | None, list[str]]:
-    """Fill in the numbers of one client; return its spectrum, the statistics of its samples, and what is wrong."""
+    """Fill in the numbers of one client; return its spectrum, the statistics of its samples, and what is wrong.
+
+    Parameters
+    ----------
+    profile : ClientProfile
+        The profile, which is filled in.
+    samples : Samples
+        What a file holds.
+    settings : Settings
+        The run's settings.
+    """
     Y, nothing = samples.data, Spectrum(0, 0, 0.0, 0.0)
     profile.features, profile.samples = Y.shape
     profile.shape, profile.dtype = list(samples.shape), Y.dtype.name

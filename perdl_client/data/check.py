@@ -11,9 +11,9 @@ from common.settings import Settings
 from common.words import listed
 from perdl_client.data.memory import Memory
 from perdl_client.data.mnist import load_mnist
-from perdl_client.data.preprocessing import cut_of
 from perdl_client.data.quality import data_warnings, sample_statistics
 from perdl_client.data.sources import NO_ARRAYS, client_names, files_of_clients, frame_samples, read_file, video_frames
+from perdl_client.data.windows_patches import cut_of
 from perdl_client.formats.features import Features
 from perdl_client.formats.file_checks import file_error
 from perdl_client.learning.initialization import check_fit
@@ -25,6 +25,7 @@ def check_data(settings: Settings, memories: Sequence[Memory] = ()) -> list[str]
     Parameters
     ----------
     settings : Settings
+        The run's settings.
     memories : sequence of Memory
         One for each client, to hold what is read of its file; none where files are read again.
 
@@ -76,9 +77,11 @@ def check_dimensions(settings: Settings, name: str, n_features: int) -> None:
     Parameters
     ----------
     settings : Settings
+        The run's settings.
     name : str
-        Of the client.
+        The client's name.
     n_features : int
+        How many the client's data have.
 
     Raises
     ------

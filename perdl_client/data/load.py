@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from common.errors import DataError
 from common.settings import Settings
-from perdl_client.data.preprocessing import Preprocessing, cut_of, fit_preprocessing
+from perdl_client.data.preprocessing import Preprocessing, fit_preprocessing
 from perdl_client.data.quality import sample_statistics, unit_warning
 from perdl_client.data.samples import Samples
 from perdl_client.data.sources import SAMPLES, read_samples
 from perdl_client.data.units import MOST, untouched
-from perdl_client.data.windows_patches import Cut
+from perdl_client.data.windows_patches import Cut, cut_of
 from perdl_client.identity import Identity
 
 Floats = NDArray[np.floating]
@@ -48,7 +48,9 @@ def load_data(identity: Identity, settings: Settings, held: Samples | None = Non
     Parameters
     ----------
     identity : Identity
+        Who the client is.
     settings : Settings
+        The run's settings.
     held : Samples, optional
         What was read of the client's file already; it is overwritten.
 

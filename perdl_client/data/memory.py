@@ -62,7 +62,7 @@ class Memory:
         Parameters
         ----------
         run : str
-            Id of the run.
+            The run's id.
         """
         return self._data if self._run == run else None
 
@@ -72,8 +72,9 @@ class Memory:
         Parameters
         ----------
         run : str
-            Id of the run.
+            The run's id.
         data : ClientData
+            What the run learns from.
         """
         self._run, self._data = run, data
         return data
@@ -100,6 +101,7 @@ def memory_of(context: Context) -> Memory:
     Parameters
     ----------
     context : flwr.app.Context
+        The node's context.
     """
     memory: Memory = vars(context).setdefault(_NAME, Memory())
     return memory
@@ -111,6 +113,8 @@ def share_memory(context: Context, memory: Memory) -> None:
     Parameters
     ----------
     context : flwr.app.Context
+        The node's context.
     memory : Memory
+        The node's memory.
     """
     vars(context)[_NAME] = memory

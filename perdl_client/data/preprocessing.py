@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from common.data_settings import DataSettings
 from common.errors import DataError, PerdlError, SettingsError
-from perdl_client.data.windows_patches import Cut
 
 Floats = NDArray[np.floating]
 
@@ -63,6 +62,7 @@ class PreprocessingStep:
         Parameters
         ----------
         data : DataSettings
+            The table ``data`` of the settings.
         """
         defaults = {name: DataSettings.model_fields[name].default for name in self.settings}
         return not defaults or any(getattr(data, name) != default for name, default in defaults.items())
@@ -86,6 +86,7 @@ class Preprocessing:
         Parameters
         ----------
         Y : (d, n) array
+            Samples, in columns.
         in_place : bool
             Whether ``Y`` may be overwritten.
         """
@@ -95,13 +96,25 @@ class Preprocessing:
         return Z
 
     def undo(self, Z: Floats) -> Floats:
-        """Return the samples (d, n) that became z."""
+        """Return the samples (d, n) that became z.
+
+        Parameters
+        ----------
+        Z : (d, n) array
+            Preprocessed samples, in columns.
+        """
         for name, numbers in reversed(self.numbers.items()):
             Z = PREPROCESSING[name].undo(Z, numbers)
         return Z
 
     def undo_part(self, Z: Floats) -> Floats:
-        """Return in the units of samples what is a part of z; what shifts add is no part's."""
+        """Return in the units of samples what is a part of z; what shifts add is no part's.
+
+        Parameters
+        ----------
+        Z : (d, n) array
+            Preprocessed samples, in columns.
+        """
         for name, numbers in reversed(self.numbers.items()):
             Z = Z if PREPROCESSING[name].is_shift else PREPROCESSING[name].undo(Z, numbers)
         return Z
@@ -122,6 +135,7 @@ class Preprocessing:
         Parameters
         ----------
         arrays : mapping of str to array
+            What was saved.
         mark : str
             With which the names begin.
 
@@ -138,22 +152,6 @@ class Preprocessing:
         return cls({name: arrays[f"{mark}{name}"] for name in steps})
 
 
-def cut_of(data: DataSettings, shape: tuple[int, ...]) -> Cut:
-    """Return how the settings cut samples.
-
-    Parameters
-    ----------
-    data : DataSettings
-    shape : tuple of int
-        Of a sample.
-    """
-    if data.source == "video":  # there, they say what a client is
-        return Cut("", 0, 0, shape)
-    size = data.window or data.patch or 0
-    kind = "window" if data.window else "patch" if data.patch else ""
-    return Cut(kind, size, data.stride or size, shape)
-
-
 def fit_preprocessing(Y: Floats, data: DataSettings, name: str, channels: int = 0) -> Preprocessing:
     """Learn from a client's samples what the settings declare.
 
@@ -162,6 +160,7 @@ def fit_preprocessing(Y: Floats, data: DataSettings, name: str, channels: int = 
     Y : (d, n) array
         Pieces, as they were cut.
     data : DataSettings
+        The table ``data`` of the settings.
     name : str
         The client, in errors.
     channels : int
@@ -259,6 +258,7 @@ def whitening(Z: Floats) -> Floats:
     Parameters
     ----------
     Z : (d, n) array
+        Samples, in columns.
 
     Returns
     -------

@@ -142,6 +142,7 @@ def data_warnings(clients: Mapping[str, SampleStatistics], turn: str, data: Data
     Parameters
     ----------
     clients : mapping of str to SampleStatistics
+        By client's name.
     turn : str
         What to do if samples are in columns.
     data : DataSettings, optional

@@ -34,7 +34,9 @@ def truth(identity: Identity, settings: Settings) -> ClientTruth | None:
     Parameters
     ----------
     identity : Identity
+        Who the client is.
     settings : Settings
+        The run's settings.
     """
     if "data" in identity.node_config or settings.data.source != "synthetic":
         return None
@@ -59,7 +61,9 @@ def read_samples(identity: Identity, settings: Settings, held: Samples | None = 
     Parameters
     ----------
     identity : Identity
+        Who the client is.
     settings : Settings
+        The run's settings.
     held : Samples, optional
         What was read of the client's file already.
 
@@ -118,6 +122,7 @@ def read_file(path: Path, settings: Settings) -> Samples:
     path : Path
         A file or folder.
     settings : Settings
+        The run's settings.
     """
     data = settings.data
     return load_samples(path, samples_in=data.samples_in, variable=data.variable, drop=data.drop, dtype=settings.dtype)
@@ -133,6 +138,7 @@ def video_frames(settings: Settings) -> NDArray[np.uint8]:
     Parameters
     ----------
     settings : Settings
+        The run's settings.
 
     Raises
     ------
@@ -152,6 +158,7 @@ def frame_samples(settings: Settings, i: int) -> Floats:
     Parameters
     ----------
     settings : Settings
+        The run's settings.
     i : int
         Number of the frame, from 0.
 
@@ -174,6 +181,7 @@ def client_files(settings: Settings) -> list[Path]:
     Parameters
     ----------
     settings : Settings
+        The run's settings.
 
     Raises
     ------
@@ -197,6 +205,7 @@ def names_of(files: Sequence[Path]) -> list[str]:
     Parameters
     ----------
     files : sequence of Path
+        One for each client.
 
     Returns
     -------
@@ -218,6 +227,7 @@ def client_names(settings: Settings) -> list[str]:
     Parameters
     ----------
     settings : Settings
+        The run's settings.
     """
     if settings.data.source == "files":
         return names_of(files_of_clients(settings))
@@ -237,6 +247,7 @@ def files_of_clients(settings: Settings) -> list[Path]:
     Parameters
     ----------
     settings : Settings
+        The run's settings.
 
     Raises
     ------

@@ -13,7 +13,7 @@ from perdl_client.formats.file_checks import file_error, reading, require_packag
 from perdl_client.formats.format import Format, Options, Table
 
 
-def read_arrow(path: Path, options: Options) -> Table:
+def _read(path: Path, options: Options) -> Table:
     """Return the numbers and the columns' names, without the columns that ``drop`` lists.
 
     float32 if all columns are, else float64. A missing value is NaN. The index that pandas stores beside the
@@ -88,5 +88,5 @@ def _numbers(table: Any) -> NDArray[np.floating]:
     return features.T
 
 
-PARQUET = Format("Parquet", read_arrow, (".parquet",), has_columns=True)
-ARROW = Format("Feather", read_arrow, (".feather", ".arrow"), has_columns=True)
+PARQUET = Format("Parquet", _read, (".parquet",), has_columns=True)
+ARROW = Format("Feather", _read, (".feather", ".arrow"), has_columns=True)

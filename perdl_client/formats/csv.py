@@ -9,12 +9,12 @@ import numpy as np
 
 from perdl_client.formats.columns import kept_columns
 from perdl_client.formats.csv_faults import explain, refuse_cut_numbers, refuse_index
-from perdl_client.formats.csv_layout import Layout, cells_of, layout_of, rows
+from perdl_client.formats.csv_layout import CsvLayout, cells_of, layout_of, rows
 from perdl_client.formats.file_checks import file_error, reading, require_no_other_kind
 from perdl_client.formats.format import Format, Options, Table
 
 
-def read_csv(path: Path, options: Options) -> Table:
+def _read(path: Path, options: Options) -> Table:
     """Return the table as the file has it, the names of its columns, and what to note.
 
     Parameters
@@ -64,12 +64,12 @@ def _place(path: Path, options: Options, row: int, column: int) -> str:
     return f"line {number}, column {_kept(path, layout, options.drop)[column] + layout.columns.start + 1}"
 
 
-def _kept(path: Path, layout: Layout, drop: str | None) -> list[int]:
+def _kept(path: Path, layout: CsvLayout, drop: str | None) -> list[int]:
     names: Sequence[str] = layout.names if len(layout.names) == len(layout.columns) else ()
     return kept_columns(path, names, len(layout.columns), drop)
 
 
-def _checked(found: Iterator[tuple[int, str]], layout: Layout) -> Iterator[str]:
+def _checked(found: Iterator[tuple[int, str]], layout: CsvLayout) -> Iterator[str]:
     """Lines of which some cells are not read: all are as long, and what is read of none is empty."""
     delimiter, n_marks = layout.delimiter, layout.width - 1
     for _, line in found:
@@ -88,4 +88,4 @@ def _said_of(repeated: Sequence[int]) -> tuple[str, ...]:
     return (f"line {repeated[0]}{more} repeats the names: left out (were files joined?)",)
 
 
-CSV = Format("CSV", read_csv, (".csv", ".tsv"), has_columns=True, place=_place)
+CSV = Format("CSV", _read, (".csv", ".tsv"), has_columns=True, place=_place)

@@ -70,6 +70,7 @@ def transpose_that_fits(samples: Samples, expected: int, samples_in: Orientation
     Parameters
     ----------
     samples : Samples
+        What a file holds.
     expected : int
         The number of features of the other files.
     samples_in : {"rows", "columns"}

@@ -26,6 +26,15 @@ def read_hdf5(path: Path, variable: str | None, max_dims: int = 4) -> NDArray[An
     """Return the only dataset that can be samples, or the one named ``variable``, such as ``group/x``.
 
     MATLAB stores an array with its axes in reverse order; they come back as MATLAB has them.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    variable : str, optional
+        Name of the dataset.
+    max_dims : int
+        Most dimensions that samples may have.
     """
     require_package(path, "h5py")
     import h5py

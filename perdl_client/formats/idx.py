@@ -22,6 +22,7 @@ def read_idx(path: str | Path) -> NDArray[Any]:
     Parameters
     ----------
     path : str or Path
+        The file.
 
     Returns
     -------
@@ -52,7 +53,7 @@ def read_idx(path: str | Path) -> NDArray[Any]:
         return np.frombuffer(raw, dtype, offset=start).reshape(shape)
 
 
-def read_idx_samples(path: Path, options: Options) -> Table:
+def _read(path: Path, options: Options) -> Table:
     """Return the samples along the first axis."""
     samples = read_idx(path)
     if samples.ndim == 1:
@@ -65,7 +66,7 @@ def read_idx_samples(path: Path, options: Options) -> Table:
 
 IDX = Format(
     "IDX",
-    read_idx_samples,
+    _read,
     (".ubyte",),
     known_as="IDX (*-idx3-ubyte, .gz or not)",
     mark="idx",

@@ -14,7 +14,7 @@ from perdl_client.formats.format import Format, Options, Table
 from perdl_client.formats.hdf5 import read_hdf5
 
 
-def read_mat(path: Path, options: Options) -> Table:
+def _read(path: Path, options: Options) -> Table:
     """Return the only matrix of numbers, or the one named ``variable``."""
     import scipy.io
 
@@ -66,4 +66,4 @@ def _require_sound_mat(path: Path, name: str) -> None:
         raise ValueError("unknown type of numbers")
 
 
-MAT = Format(".mat", read_mat, (".mat",), has_variables=True)
+MAT = Format(".mat", _read, (".mat",), has_variables=True)

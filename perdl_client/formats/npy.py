@@ -13,7 +13,7 @@ from perdl_client.formats.file_checks import choose_array, reading, require_no_o
 from perdl_client.formats.format import Format, Options, Table
 
 
-def read_npy(path: Path, options: Options) -> Table:
+def _read_npy(path: Path, options: Options) -> Table:
     """Return the array, memory-mapped."""
     require_no_other_kind(path)
     with reading(path, "a NumPy .npy file"):
@@ -23,7 +23,7 @@ def read_npy(path: Path, options: Options) -> Table:
             return Table(np.load(path, mmap_mode="r", allow_pickle=False))
 
 
-def read_npz(path: Path, options: Options) -> Table:
+def _read_npz(path: Path, options: Options) -> Table:
     """Return the only array that can be samples, or the one named ``variable``."""
     with reading(path, "a NumPy .npz file"), zipfile.ZipFile(path) as archive:
         headers = {}
@@ -46,5 +46,5 @@ def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
     return shape, dtype
 
 
-NPY = Format(".npy", read_npy, (".npy",))
-NPZ = Format(".npz", read_npz, (".npz",), has_variables=True)
+NPY = Format(".npy", _read_npy, (".npy",))
+NPZ = Format(".npz", _read_npz, (".npz",), has_variables=True)

@@ -57,6 +57,7 @@ def note_of_names(number: int, line: str) -> str:
     number : int
         Of the line.
     line : str
+        As the file has it.
     """
     return (
         f"line {number} ({_begin(line)}) is taken for names, not for a sample: its numbers rise or fall like names, "
@@ -72,6 +73,7 @@ def note_of_sample(number: int, line: str) -> str:
     number : int
         Of the line.
     line : str
+        As the file has it.
     """
     return (
         f"line {number} ({_begin(line)}) is taken for a sample, though its numbers rise or fall like names; if they "

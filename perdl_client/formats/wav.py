@@ -17,7 +17,7 @@ _UNKNOWN_LENGTH = 0x7FFFF000
 """From here on a length stands for none: a program wrote to a pipe and could not know it."""
 
 
-def read_wav(path: Path, options: Options) -> Table:
+def _read(path: Path, options: Options) -> Table:
     """Return (moments, channels), floats or integers with a sign, and how many moments a second."""
     from scipy.io import wavfile
 
@@ -70,7 +70,7 @@ def _frame_of_pcm(path: Path, chunk: bytes, order: str) -> int:
 
 WAV = Format(
     "WAV",
-    read_wav,
+    _read,
     (".wav",),
     samples_first=True,
     full_scale={np.int8: 2.0**7, np.int16: 2.0**15, np.int32: 2.0**31, np.int64: 2.0**63},

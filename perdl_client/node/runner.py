@@ -44,6 +44,7 @@ def node_config(
     data : Path, optional
         File or folder of samples; without it the server's synthetic data.
     samples_in : {"rows", "columns"}
+        How the file is laid out.
     variable : str, optional
         Name of the array in ``.npz``, ``.mat`` and HDF5 files.
     folder : Path, optional
