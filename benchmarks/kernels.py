@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from common.coders import TopK, omp
 from common.dictionaries import atom_distances
-from perdl_client.learning.learners import orthogonal_step
+from common.learners import orthogonal_step
 from perdl_server.algorithm.matching import global_matching
 
 

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 
-class Table(BaseModel):
+class SettingsTable(BaseModel):
     """A table of settings: unknown names, other types and what is not finite are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
-class DataSettings(Table):
+@dataclass(frozen=True)
+class Preprocesses:
+    """Marks a setting by which samples are changed before they are learnt from, if it is not at its default.
+
+    Attributes
+    ----------
+    bends : callable ``(value) -> bool``
+        Whether atoms of what is learnt from are then other than those of the samples.
+    """
+
+    bends: Callable[[Any], bool] = lambda value: False
+
+
+class DataSettings(SettingsTable):
     """Where samples come from."""
 
     source: Literal["synthetic", "mnist", "files", "video", "memory"] = Field(
@@ -31,19 +46,21 @@ class DataSettings(Table):
         description='names or numbers, from 1, of columns of tables (CSV, Parquet, Feather) to leave out: "id, time"',
     )
     n_samples: int | None = Field(None, ge=1, description="samples a client; default 200 synthetic, 500 mnist")
-    center: bool = Field(False, description="subtract each client's own mean of every feature")
-    drop_constant: bool = Field(
+    center: Annotated[bool, Preprocesses()] = Field(
+        False, description="subtract each client's own mean of every feature"
+    )
+    drop_constant: Annotated[bool, Preprocesses()] = Field(
         False, description="set features that are constant at a client to zero there; center does so too"
     )
-    divide_by: str | None = Field(
+    divide_by: Annotated[str | None, Preprocesses(bends=bool)] = Field(
         None, description='constants that features (or channels) are divided by, agreed by all: "1, 200, 0.5"'
     )
-    scale: Literal["none", "client", "features"] = Field(
+    scale: Annotated[Literal["none", "client", "features"], Preprocesses(lambda scale: scale == "features")] = Field(
         "none",
         description="client: divide by the client's own root mean square; features: each feature by its own standard "
         "deviation, which bends what is shared unless clients are alike",
     )
-    whiten: bool = Field(
+    whiten: Annotated[bool, Preprocesses(bends=bool)] = Field(
         False, description="make each client's second moments equal (ZCA); shared atoms are then of whitened data"
     )
     majority: float = Field(0.9, ge=0, le=1, description="mnist: share of a client's own digit")
@@ -103,13 +120,20 @@ class DataSettings(Table):
     @property
     def bends(self) -> bool:
         """Whether atoms of what is learnt from are other than those of the samples."""
-        return self.divide_by is not None or self.scale == "features" or self.whiten
+        return any(mark.bends(getattr(self, name)) for name, mark in self.preprocessing_settings().items())
 
     @property
     def prepares(self) -> bool:
         """Whether samples are cut or changed at all before they are learnt from."""
         cut = self.source != "video" and (self.window or self.patch) is not None
-        return cut or self.bends or self.center or self.drop_constant or self.scale != "none"
+        fields = type(self).model_fields
+        return cut or any(getattr(self, name) != fields[name].default for name in self.preprocessing_settings())
+
+    @classmethod
+    def preprocessing_settings(cls) -> dict[str, Preprocesses]:
+        """Return the settings by which samples are changed before they are learnt from."""
+        fields = cls.model_fields.items()
+        return {name: mark for name, field in fields for mark in field.metadata if isinstance(mark, Preprocesses)}
 
     @property
     def video_patch(self) -> int:
@@ -127,7 +151,7 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"' if set(name) & set('",') else name
 
 
-class SyntheticSettings(Table):
+class SyntheticSettings(SettingsTable):
     """The paper's generative model."""
 
     n_features: int = Field(6, ge=1, description="number of features (d)")
@@ -148,7 +172,7 @@ class SyntheticSettings(Table):
         return self
 
 
-class EvaluationSettings(Table):
+class EvaluationSettings(SettingsTable):
     """What a simulation measures after the run (mnist only): error on images that no client has."""
 
     n_nonzero: int = Field(5, ge=1, description="atoms an image may use (OMP)")

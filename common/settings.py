@@ -9,88 +9,20 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from common.aggregations import AGGREGATIONS
-from common.coders import CODERS, Coder
-from common.data_settings import DataSettings, EvaluationSettings, SyntheticSettings, Table
+from common.data_settings import DataSettings, EvaluationSettings, SyntheticSettings
 from common.errors import SettingsError
-from common.settings_errors import one_line, toml_error
+from common.learners import LEARNERS
+from common.learning_settings import LearningSettings
+from common.registered import NameIn
+from common.settings_errors import first_error, toml_error
 
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
-    CoderName: TypeAlias = str
-    AggregationName: TypeAlias = str
-else:
-    CoderName, AggregationName = Literal[tuple(CODERS)], Literal[tuple(AGGREGATIONS)]
 Dtype = Literal["float64", "float32"]
 _T = TypeVar("_T", bound=BaseModel)
-
-
-class LearningSettings(Table):
-    """How one client learns; each may differ from its neighbours."""
-
-    n_atoms: int | None = Field(
-        None, ge=1, description="atoms of a client in all, shared and own (r_i); default: as many as features"
-    )
-    learner: Literal["orthogonal", "gradient", "projected"] = Field(
-        "orthogonal", description="the step by which a client improves its dictionary (A_i)"
-    )
-    step_size: float = Field(0.5, gt=0, lt=2, description="of gradient and projected, in units of 1 / ||X X'||_2")
-    coder: CoderName = Field(
-        "hard-threshold",
-        description="how samples are written with atoms: codes over a threshold, the n_nonzero largest, or pursuit",
-    )
-    threshold: float = Field(0.15, ge=0, description="hard-threshold keeps codes of this size or more (zeta)")
-    threshold_unit: Literal["data", "rms"] = Field(
-        "data", description="rms: thresholds are times the root mean square of a client's data"
-    )
-    n_nonzero: int = Field(5, ge=1, description="atoms that a sample may use with top-k and omp (k)")
-    start: Literal["warm-up", "svd", "random", "identity"] = Field(
-        "warm-up", description="a client's first dictionary; warm-up: learnt from random ones"
-    )
-    warmup_steps: int = Field(20, ge=0, description="learner steps of the start, thresholds shrinking")
-    warmup_threshold: float = Field(0.8, ge=0, description="threshold of the first warm-up step, in threshold_unit")
-    n_restarts: int = Field(10, ge=1, description="random starts, of which the one of least objective is kept")
-    local_restarts: int = Field(
-        10, ge=0, description="random starts of a client's own atoms when its fit stalls; 0: never"
-    )
-    min_usage: float = Field(
-        1e-4, ge=0, lt=1, description="atoms carrying less than this share of the most used one's energy are not sent"
-    )
-    min_samples: int = Field(
-        2, ge=1, description="samples that must use an atom before it is sent; a client may itself ask for more"
-    )
-    refine_steps: int = Field(0, ge=0, description="steps on a client's own atoms alone before each update")
-
-    @model_validator(mode="after")
-    def _k_fits(self) -> Self:
-        if self.n_atoms is not None and self.counts_atoms and self.n_nonzero > self.n_atoms:
-            raise ValueError(f"n_nonzero = {self.n_nonzero}: must be at most n_atoms = {self.n_atoms}")
-        return self
-
-    @property
-    def counts_atoms(self) -> bool:
-        """Whether the coder takes ``n_nonzero``."""
-        return CODERS[self.coder].setting == "n_nonzero"
-
-    def make_coder(self, rms: float = 1.0) -> Coder:
-        """Return the coder these settings name.
-
-        Parameters
-        ----------
-        rms : float
-            Root mean square of the data, used where ``threshold_unit`` is ``"rms"``.
-        """
-        number = self.n_nonzero if self.counts_atoms else self.threshold * self.threshold_scale(rms)
-        return CODERS[self.coder].make(number)
-
-    def threshold_scale(self, rms: float) -> float:
-        """Return what thresholds are multiplied by to be in the data's units."""
-        return rms if self.threshold_unit == "rms" else 1.0
 
 
 class Settings(LearningSettings):
@@ -109,7 +41,7 @@ class Settings(LearningSettings):
     tolerance: float = Field(1e-12, ge=0, description="stop when no atom of D^g moves more than this")
     seed: int = Field(0, ge=0, lt=2**63, description="seed of every random stream")
     dtype: Dtype = Field("float64", description="of data, dictionaries and messages")
-    aggregation: AggregationName = Field(
+    aggregation: Annotated[str, NameIn(AGGREGATIONS)] = Field(
         "mean", description="how the server combines clients' atoms, see docs/algorithms.md"
     )
     trim: float = Field(0.3, ge=0, lt=0.5, description="share of clients that trimmed leaves out for each atom")
@@ -145,10 +77,15 @@ class Settings(LearningSettings):
             raise ValueError(f"n_nonzero = {one.n_nonzero}{where}: must be at most n_atoms = {r}")
         if r is not None and isinstance(self.n_global, int) and self.n_global > r:
             raise ValueError(f"n_global = {self.n_global}: must be at most n_atoms = {r}{where}")
-        if one.learner == "orthogonal" and self.data.source == "synthetic" and r and r > self.synthetic.n_features:
+        if (
+            LEARNERS[one.learner].orthonormal
+            and self.data.source == "synthetic"
+            and r
+            and r > self.synthetic.n_features
+        ):
             raise ValueError(
                 f"n_atoms = {r}{where}: must be at most synthetic.n_features = {self.synthetic.n_features} for the "
-                "orthogonal learner"
+                f"{one.learner} learner"
             )
         if AGGREGATIONS[self.aggregation].orthonormal and isinstance(self.n_global, int):
             d = self.synthetic.n_features if self.data.source == "synthetic" else None
@@ -168,10 +105,11 @@ class Settings(LearningSettings):
         base = self.model_dump(include=set(LearningSettings.model_fields))
         values = {**base, **self.clients.get(name, {}), **(own or {})}
         one = _validated(LearningSettings, values, f"clients.{name}" if name else "")
-        if AGGREGATIONS[self.aggregation].contribution == "stretched" and one.learner != "orthogonal":
+        if AGGREGATIONS[self.aggregation].contribution == "stretched" and not LEARNERS[one.learner].orthonormal:
             where = f" (clients.{name})" if name else ""
+            fitting = " or ".join(f'"{key}"' for key, learner in LEARNERS.items() if learner.orthonormal)
             raise SettingsError(
-                f'learner = "{one.learner}"{where}: must be "orthogonal" where aggregation = "{self.aggregation}", '
+                f'learner = "{one.learner}"{where}: must be {fitting} where aggregation = "{self.aggregation}", '
                 "which needs every client's polar decomposition"
             )
         return one
@@ -227,7 +165,15 @@ def load_settings(path: str | Path | None = None, overrides: Sequence[str] = ())
 
 
 def override_settings(settings: Settings, overrides: Sequence[str] | Mapping[str, Any]) -> Settings:
-    """Return settings with some ``key=value``, or values by dotted names, put over them."""
+    """Return settings with some ``key=value``, or values by dotted names, put over them.
+
+    Parameters
+    ----------
+    settings : Settings
+        The run's settings.
+    overrides : sequence of str, or mapping
+        ``key=value``, or values by dotted names.
+    """
     values = settings.model_dump(exclude_unset=True)
     for key, value in overrides.items() if isinstance(overrides, Mapping) else map(parse_override, overrides):
         _set(values, key, value)
@@ -236,6 +182,11 @@ def override_settings(settings: Settings, overrides: Sequence[str] | Mapping[str
 
 def learning_overrides(overrides: Sequence[str]) -> dict[str, bool | int | float | str]:
     """Read a client's own ``key=value`` settings; only those of :class:`LearningSettings` are a client's own.
+
+    Parameters
+    ----------
+    overrides : sequence of str
+        ``key=value``.
 
     Raises
     ------
@@ -252,6 +203,11 @@ def learning_overrides(overrides: Sequence[str]) -> dict[str, bool | int | float
 def parse_override(override: str) -> tuple[str, Any]:
     """Return the name and the value of ``key=value``.
 
+    Parameters
+    ----------
+    override : str
+        ``key=value``.
+
     Raises
     ------
     SettingsError
@@ -265,7 +221,13 @@ def parse_override(override: str) -> tuple[str, Any]:
 
 
 def settings_from_flat(flat: Mapping[str, Any]) -> Settings:
-    """Build settings from dotted names, such as Flower's run configuration, where ``""`` stands for not set."""
+    """Build settings from dotted names, such as Flower's run configuration, where ``""`` stands for not set.
+
+    Parameters
+    ----------
+    flat : mapping
+        Values by dotted names.
+    """
     values: dict[str, Any] = {}
     for key, value in flat.items():
         if value != "":
@@ -274,12 +236,26 @@ def settings_from_flat(flat: Mapping[str, Any]) -> Settings:
 
 
 def settings_from_values(values: Mapping[str, Any]) -> Settings:
-    """Validate nested values, such as a parsed TOML file."""
+    """Validate nested values, such as a parsed TOML file.
+
+    Parameters
+    ----------
+    values : mapping
+        Values, tables as mappings.
+    """
     return _validated(Settings, values, "")
 
 
 def changed(settings: Settings, **changes: Any) -> Settings:
-    """Return settings with other values, validated; tables are merged."""
+    """Return settings with other values, validated; tables are merged.
+
+    Parameters
+    ----------
+    settings : Settings
+        The run's settings.
+    **changes
+        Values by name.
+    """
     values = settings.model_dump(exclude_unset=True)
     for key, value in changes.items():
         values[key] = {**values.get(key, {}), **value} if isinstance(value, dict) else value
@@ -319,5 +295,5 @@ def _validated(model: type[_T], values: Mapping[str, Any], where: str) -> _T:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        line = one_line(model, error.errors(include_url=False), Settings)
+        line = first_error(model, error.errors(include_url=False), Settings)
         raise SettingsError(f"{where}: {line}" if where else line) from None

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 
-def one_line(model: type[BaseModel], errors: Sequence[Any], whole: type[BaseModel]) -> str:
+def first_error(model: type[BaseModel], errors: Sequence[Any], whole: type[BaseModel]) -> str:
     """Say the first of pydantic's errors in one line, and how many other settings are wrong; ``whole`` has them all."""
     first = errors[0]
     path, field, known = _locate(model, first["loc"])
@@ -86,7 +86,7 @@ def _allowed(field: FieldInfo | None, message: str) -> str:
     options = get_args(field.annotation) if field else ()
     if not field or get_origin(field.annotation) is dict:
         return "a table"
-    if options and all(isinstance(o, str) for o in options):
+    if message.startswith("Input should be '"):
         return message.removeprefix("Input should be ")
     names = [o for o in (options or (field.annotation,)) if o is not type(None)]
     one_of = [

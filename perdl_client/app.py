@@ -21,13 +21,16 @@ from numpy.typing import NDArray
 from common.aggregations import AGGREGATIONS
 from common.dictionaries import dictionary_distance
 from common.errors import DataError, PerdlError, SettingsError
+from common.learning_settings import LearningSettings
 from common.logs import FAULT, about, join_log, log_file
 from common.protocol import FINISH, INITIALISE, UPDATE, Payload, ProtocolError, Scalar, pack, unpack
-from common.settings import LearningSettings, Settings, settings_from_values
+from common.settings import Settings, settings_from_values
 from common.threads import one_blas_thread
-from perdl_client.data.load import ClientData, Identity, is_simulation, load_data, truth
+from perdl_client.data.load import ClientData, load_data
 from perdl_client.data.memory import memory_of
 from perdl_client.data.samples import names_mark
+from perdl_client.data.sources import truth
+from perdl_client.identity import Identity, is_simulation
 from perdl_client.learning.client import ClientLearner
 from perdl_client.learning.initialization import largest_feature_share, mean_share, rms
 from perdl_client.learning.local_update import relative_error
@@ -118,7 +121,7 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
     D, X, used = client.dictionary, start.codes, start.used
     r = D.shape[1]
     if not Y.any():
-        how = "zero" if not data.preprocessing.offset.any() else "equal, thus zero once their mean is taken off"
+        how = "zero" if not data.preprocessing.shifts else "equal, thus zero once their mean is taken off"
         raise DataError(f"all {Y.shape[1]} samples of {identity.name} are {how}: look at its data, or leave it out")
     if len(used) == 0:
         raise SettingsError(_why_unused(identity, learning, Y, X))
@@ -250,14 +253,8 @@ def _learner(
 ) -> tuple[ClientLearner, ClientData]:
     """Return the client as it was when it answered last, with its samples."""
     data = _data(identity, settings, state.run, state, context)
-    client = ClientLearner(
-        data.Y,
-        identity.learning(settings),
-        settings.seed,
-        identity.name,
-        dictionary=state.local_dictionary,
-        watch=state.watch,
-    )
+    learning, D = identity.learning(settings), state.local_dictionary
+    client = ClientLearner(data.Y, learning, settings.seed, identity.name, dictionary=D, watch=state.watch)
     if len(state.used):
         client.split(state.used[state.split])
     return client, data
@@ -289,7 +286,7 @@ def _settings(text: str) -> Settings:
 def _data(identity: Identity, settings: Settings, run: str, state: ClientState | None, context: Context) -> ClientData:
     """Return the samples, which must be like those with which the client began the run."""
     memory = memory_of(context)
-    data = memory.recall(run) or memory.keep(run, load_data(identity, settings))
+    data = memory.recall(run) or memory.keep(run, load_data(identity, settings, memory.take(settings.dtype)))
     if state is None:
         return data
     d, names = len(state.local_dictionary), names_mark(data.names)

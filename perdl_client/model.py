@@ -27,7 +27,7 @@ FILE = "dictionary.npz"
 
 @dataclass(frozen=True)
 class ClientModel:
-    """What one client's dictionary says of samples. Samples are in rows here, pieces as ``cut`` makes them.
+    """What one client's dictionary says of samples. Samples are columns, pieces as ``cut`` makes them.
 
     Attributes
     ----------
@@ -61,53 +61,88 @@ class ClientModel:
         """All atoms, (d, r), the global ones first."""
         return np.hstack([self.global_dictionary, self.local_dictionary])
 
-    def encode(self, X: Floats) -> Floats:
-        """Return codes (n, r) of samples (n, d), global atoms first."""
-        return self.coder(self._prepared(X), self.dictionary).T
+    def encode(self, Y: Floats) -> Floats:
+        """Return the codes (r, n) of samples (d, n), global atoms first.
 
-    def decode(self, codes: Floats) -> Floats:
-        """Return the samples (n, d) that codes (n, r) stand for."""
-        return self.preprocessing.undo(self.dictionary @ codes.T).T
+        Parameters
+        ----------
+        Y : (d, n) array
+            Samples before they are preprocessed, in columns.
+        """
+        return self.coder(self.preprocessing.apply(Y), self.dictionary)
 
-    def split(self, X: Floats) -> tuple[Floats, Floats]:
-        """Return the shared and the own part of samples, each (n, d); their sum is ``decode(encode(X))``."""
-        codes, r_g = self.encode(X).T, self.global_dictionary.shape[1]
-        shared = self.preprocessing.undo_part(self.global_dictionary @ codes[:r_g])
-        return shared.T, self.preprocessing.undo(self.local_dictionary @ codes[r_g:]).T
+    def decode(self, X: Floats) -> Floats:
+        """Return the samples (d, n) that codes (r, n) stand for.
 
-    def reconstruct(self, X: Floats, k: int) -> Floats:
-        """Return samples (n, d) written with at most ``k`` atoms each, by orthogonal matching pursuit."""
+        Parameters
+        ----------
+        X : (r, n) array
+            Codes, of the global atoms first.
+        """
+        return self.preprocessing.undo(self.dictionary @ X)
+
+    def split(self, Y: Floats) -> tuple[Floats, Floats]:
+        """Return the shared and the own part of samples, each (d, n); their sum is ``decode(encode(Y))``.
+
+        Parameters
+        ----------
+        Y : (d, n) array
+            Samples, in columns.
+        """
+        X, r_g = self.encode(Y), self.global_dictionary.shape[1]
+        shared = self.preprocessing.undo_part(self.global_dictionary @ X[:r_g])
+        return shared, self.preprocessing.undo(self.local_dictionary @ X[r_g:])
+
+    def reconstruct(self, Y: Floats, k: int) -> Floats:
+        """Return samples (d, n) written with at most ``k`` atoms each, by orthogonal matching pursuit.
+
+        Parameters
+        ----------
+        Y : (d, n) array
+            Samples, in columns.
+        k : int
+            At most so many atoms a sample.
+        """
         D = self.dictionary
-        return self.preprocessing.undo(D @ omp(self._prepared(X), D, k)).T
+        return self.preprocessing.undo(D @ omp(self.preprocessing.apply(Y), D, k))
 
-    def unshared_energy(self, X: Floats) -> Floats:
-        """Return the squared length (n,) of what is left of each preprocessed sample without its shared part."""
-        Z = self._prepared(X)
+    def unshared_energy(self, Y: Floats) -> Floats:
+        """Return the squared length (n,) of what is left of each preprocessed sample without its shared part.
+
+        Parameters
+        ----------
+        Y : (d, n) array
+            Samples, in columns.
+        """
+        Z = self.preprocessing.apply(Y)
         left = Z - self.global_dictionary @ self.coder(Z, self.dictionary)[: self.global_dictionary.shape[1]]
         energy: Floats = (left * left).sum(axis=0)
         return energy
 
-    def error(self, X: Floats, k: int | None = None) -> float:
+    def error(self, Y: Floats, k: int | None = None) -> float:
         """Return ||Z - DX|| / ||Z|| of preprocessed samples Z, as a run reports it; 0 if they are all zero.
 
         Parameters
         ----------
-        X : (n, d) array
+        Y : (d, n) array
             Samples, before they are preprocessed.
         k : int, optional
             At most so many atoms a sample, by orthogonal matching pursuit; default the coder that the run learnt with.
         """
-        Z, D = self._prepared(X), self.dictionary
+        Z, D = self.preprocessing.apply(Y), self.dictionary
         return relative_error(Z, D, self.coder(Z, D) if k is None else omp(Z, D, k))
 
-    def explained(self, X: Floats) -> float:
-        """Return 1 - ||Z - DX||^2 / ||Z||^2 of preprocessed samples Z; 1 if they are all zero."""
-        Z = self._prepared(X)
+    def explained(self, Y: Floats) -> float:
+        """Return 1 - ||Z - DX||^2 / ||Z||^2 of preprocessed samples Z; 1 if they are all zero.
+
+        Parameters
+        ----------
+        Y : (d, n) array
+            Samples, in columns.
+        """
+        Z = self.preprocessing.apply(Y)
         shared, own = shares(Z, self.global_dictionary, self.local_dictionary, self.coder(Z, self.dictionary))
         return shared + own
-
-    def _prepared(self, X: Floats) -> Floats:
-        return self.preprocessing.apply(X.T)
 
 
 def shares(Y: Floats, global_dictionary: Floats, local_dictionary: Floats, X: Floats) -> tuple[float, float]:
@@ -121,6 +156,7 @@ def shares(Y: Floats, global_dictionary: Floats, local_dictionary: Floats, X: Fl
     Parameters
     ----------
     Y : (d, n) array
+        Preprocessed samples, in columns.
     global_dictionary, local_dictionary : (d, r_g), (d, r_l) array
     X : (r, n) array
         Codes, of the global atoms first.
@@ -140,7 +176,15 @@ def shares(Y: Floats, global_dictionary: Floats, local_dictionary: Floats, X: Fl
 
 
 def carried(X: Floats, Y: Floats) -> Floats:
-    """Return the share (r,) of the energy of samples (d, n) that each atom's codes (r, n) carry."""
+    """Return the share (r,) of the energy of samples (d, n) that each atom's codes (r, n) carry.
+
+    Parameters
+    ----------
+    X : (r, n) array
+        Codes, of the global atoms first.
+    Y : (d, n) array
+        Preprocessed samples, in columns.
+    """
     share: Floats = usage(X) / max(float(np.linalg.norm(Y)) ** 2, np.finfo(np.float64).tiny)
     return share
 
@@ -151,13 +195,15 @@ def save_model(model: ClientModel, folder: Path) -> None:
     Parameters
     ----------
     model : ClientModel
+        The client's model.
     folder : Path
-        The client's own.
+        Where the file goes.
 
     Notes
     -----
     ``global`` (d, r^g), ``local`` (d, r^l), ``usage`` (r,), ``shape`` of a sample, ``names`` of its features;
-    ``offset``, ``scale`` and ``whitener`` of its preprocessing; ``head``, the rest as JSON.
+    ``offset``, ``scale`` and ``whitener`` of its preprocessing, and the names of its ``steps``; ``head``, the rest as
+    JSON.
     """
     head = {"coder": _named(model.coder), "cut": astuple(model.cut), "measures": model.measures}
     arrays = {"global": model.global_dictionary, "local": model.local_dictionary, "usage": model.usage}
@@ -168,6 +214,11 @@ def save_model(model: ClientModel, folder: Path) -> None:
 
 def load_model(path: Path) -> ClientModel:
     """Read what :func:`save_model` wrote; ``path`` is the file or its folder.
+
+    Parameters
+    ----------
+    path : Path
+        The file or its folder.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""A look at clients' data before a run: what each file holds, whether they fit together, which settings suit them."""
+"""Check clients' data before a run: what each file holds, whether they fit together, which settings suit them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from common.errors import DataError
 from common.protocol import natural_key
 from common.settings import Settings, override_settings
 from common.words import listed
-from perdl.check.profile import Look, measure, one_feature
+from perdl.check.profile import ClientProfile, measure, one_feature
 from perdl.check.suggest import Spectrum, suggest
-from perdl_client.data.load import client_files, names_of
-from perdl_client.data.quality import Facts, doubts
-from perdl_client.data.units import constants, differ, how_they_differ, pooled, untouched
+from perdl_client.data.quality import SampleStatistics, data_warnings
+from perdl_client.data.sources import client_files, names_of
+from perdl_client.data.units import differ, how_they_differ, pooled, suggested_divide_by, untouched
+from perdl_client.formats.features import Features
 from perdl_client.formats.file_checks import is_data, is_left_behind
 from perdl_client.formats.images import IMAGE_SUFFIXES
-from perdl_client.formats.read import Features, load_samples
+from perdl_client.formats.read import load_samples
 
 Floats = NDArray[np.floating]
 Values = dict[str, float | int | str | bool]
@@ -37,7 +38,7 @@ class Report:
 
     Attributes
     ----------
-    clients : list of Look
+    clients : list of ClientProfile
     problems : list of str
         For which a run would be refused.
     notes : list of str
@@ -46,7 +47,7 @@ class Report:
         Settings by dotted names; empty if there are problems.
     """
 
-    clients: list[Look]
+    clients: list[ClientProfile]
     problems: list[str]
     notes: list[str]
     suggested: Values
@@ -102,7 +103,7 @@ def check(
     path: str | None = None,
     on_file: Callable[[str], None] = lambda text: None,
 ) -> Report:
-    """Look at each client's file, one at a time, and at how they fit together.
+    """Check each client's file, one at a time, and whether they fit together.
 
     Parameters
     ----------
@@ -118,14 +119,14 @@ def check(
     -------
     Report
     """
-    looks, problems, spectra = [], [], []
-    seen: dict[str, Facts] = {}
+    profiles, problems, spectra = [], [], []
+    statistics: dict[str, SampleStatistics] = {}
     read: dict[str, list[str]] = {}  # who, by what is said of how a file was read
     features = Features()
     for name, file in zip(names_of(files), files, strict=True):
-        look = Look(name, str(file))
-        looks.append(look)
-        on_file(f"{look.name}: {file}")
+        profile = ClientProfile(name, str(file))
+        profiles.append(profile)
+        on_file(f"{profile.name}: {file}")
         try:
             data = settings.data
             samples = load_samples(
@@ -137,48 +138,48 @@ def check(
                 dtype=settings.dtype,
             )
         except DataError as error:
-            problems.append(f"{look.name}: {error}")
+            problems.append(f"{profile.name}: {error}")
             continue
-        directions, one, wrong = measure(look, samples, settings)
+        directions, one, wrong = measure(profile, samples, settings)
         for note in samples.notes:
-            read.setdefault(note, []).append(look.name)
+            read.setdefault(note, []).append(profile.name)
         spectra.append(directions)
         if one is not None:
-            seen[look.name] = one
+            statistics[profile.name] = one
         wrong.append(features.compare(samples, str(file), settings.data.samples_in))
-        problems += [f"{look.name}: {file}: {one}" for one in wrong if one]
+        problems += [f"{profile.name}: {file}: {one}" for one in wrong if one]
     turn = f'set data.samples_in = "{"columns" if settings.data.samples_in == "rows" else "rows"}"'
-    large = one_feature({look.name: look for look in looks}, seen)
+    large = one_feature({profile.name: profile for profile in profiles}, statistics)
     how = [f"{listed(names)}: {note}" for note, names in read.items()]
-    notes = [text for text in (large, *how, *doubts(seen, turn)) if text]
-    cure, divide_by = _cure_of_units(seen, settings, bool(large))
+    notes = [text for text in (large, *how, *data_warnings(statistics, turn)) if text]
+    cure, divide_by = _cure_of_units(statistics, settings, bool(large))
     if cure and not problems:
         divided = check(files, override_settings(settings, {"data.divide_by": divide_by}), path, on_file)
-        return Report(looks, problems, list(dict.fromkeys([*notes, cure, *divided.notes])), divided.suggested)
-    suggested = {} if problems else _suggested(looks, spectra, settings, files, path)
-    return Report(looks, problems, notes + _weakest(looks, spectra) + _few(looks), suggested)
+        return Report(profiles, problems, list(dict.fromkeys([*notes, cure, *divided.notes])), divided.suggested)
+    suggested = {} if problems else _suggested(profiles, spectra, settings, files, path)
+    return Report(profiles, problems, notes + _weakest(profiles, spectra) + _few(profiles), suggested)
 
 
-def _cure_of_units(seen: Mapping[str, Facts], settings: Settings, large: bool) -> tuple[str, str]:
+def _cure_of_units(statistics: Mapping[str, SampleStatistics], settings: Settings, large: bool) -> tuple[str, str]:
     """Return what to say of features in different units, and ``data.divide_by`` that brings them to one size."""
-    sizes = pooled([one.spreads for one in seen.values() if one.spreads is not None])
-    known = len(sizes) > 0 and not any(one.counting or one.times for one in seen.values())
+    sizes = pooled([one.spreads for one in statistics.values() if one.spreads is not None])
+    known = len(sizes) > 0 and not any(one.counting or one.times for one in statistics.values())
     if not known or not untouched(settings.data) or not (large or differ(sizes)):
         return "", ""
-    names = next((one.names for one in seen.values() if one.names), ())
-    text = constants(sizes)
+    names = next((one.names for one in statistics.values() if one.names), ())
+    text = suggested_divide_by(sizes)
     return (
         f"{how_they_differ(sizes, names)}; if they are in different units, divide each by a constant that all clients "
         f"agree on, about its spread: -c {shlex.quote(f'data.divide_by={text}')}; what is suggested does so"
     ), text
 
 
-def _weakest(looks: Sequence[Look], spectra: Sequence[Spectrum]) -> list[str]:
+def _weakest(profiles: Sequence[ClientProfile], spectra: Sequence[Spectrum]) -> list[str]:
     """Say whose rank bounds the atoms of all."""
-    ranked = [look for look in looks if look.rank]
+    ranked = [profile for profile in profiles if profile.rank]
     if not ranked:
         return []
-    weakest = min(ranked, key=lambda look: look.rank or 0)
+    weakest = min(ranked, key=lambda profile: profile.rank or 0)
     wanted = max(seen.n_atoms for seen in spectra)
     if (weakest.rank or 0) >= wanted:
         return []
@@ -188,22 +189,26 @@ def _weakest(looks: Sequence[Look], spectra: Sequence[Spectrum]) -> list[str]:
     ]
 
 
-def _few(looks: Sequence[Look]) -> list[str]:
+def _few(profiles: Sequence[ClientProfile]) -> list[str]:
     """Say where there are too few samples or clients for a run that means something."""
     notes = [
-        f"{look.name} has {look.samples} samples: an atom must serve two of them at least, so that a run may not start"
-        for look in looks
-        if look.rank and (look.samples or 0) < 10
+        f"{one.name} has {one.samples} samples: an atom must serve two of them at least, so that a run may not start"
+        for one in profiles
+        if one.rank and (one.samples or 0) < 10
     ]
-    return notes + (["there is one client: nothing can be known to be shared"] if len(looks) == 1 else [])
+    return notes + (["there is one client: nothing can be known to be shared"] if len(profiles) == 1 else [])
 
 
 def _suggested(
-    looks: Sequence[Look], spectra: Sequence[Spectrum], settings: Settings, files: Sequence[Path], path: str | None
+    profiles: Sequence[ClientProfile],
+    spectra: Sequence[Spectrum],
+    settings: Settings,
+    files: Sequence[Path],
+    path: str | None,
 ) -> Values:
     declared = settings.data.model_dump(exclude_unset=True, exclude={"source", "path", "center"})
     # Zero-mean samples have a mean too: of n, about 1/n of the energy. Taking that off would only blur exact data.
-    off_zero = any((look.mean_share or 0.0) > max(0.01, 10 / (look.samples or 1)) for look in looks)
+    off_zero = any((profile.mean_share or 0.0) > max(0.01, 10 / (profile.samples or 1)) for profile in profiles)
     path = _common_path(files, settings, path)
     return {
         "n_global": "auto",

@@ -13,10 +13,11 @@ from common.settings import Settings
 from common.words import listed
 from perdl.check.suggest import Spectrum, spectrum
 from perdl_client.data.moments import finite_sizes, variances
-from perdl_client.data.preprocessing import cut_of, fit_preprocessing
-from perdl_client.data.quality import Facts, facts
+from perdl_client.data.preprocessing import fit_preprocessing
+from perdl_client.data.quality import SampleStatistics, sample_statistics
 from perdl_client.data.samples import Samples
 from perdl_client.data.units import labels
+from perdl_client.data.windows_patches import cut_of
 from perdl_client.learning.initialization import mean_share
 
 Floats = NDArray[np.floating]
@@ -26,7 +27,7 @@ _MOST = 0.8
 
 
 @dataclass
-class Look:
+class ClientProfile:
     """What one client's file holds. Numbers that cannot be had are missing: None.
 
     Attributes
@@ -71,33 +72,45 @@ class Look:
     largest_share: float | None = None
 
 
-def measure(look: Look, samples: Samples, settings: Settings) -> tuple[Spectrum, Facts | None, list[str]]:
-    """Fill in the numbers of one client; return its spectrum, the facts of its samples, and what is wrong."""
+def measure(
+    profile: ClientProfile, samples: Samples, settings: Settings
+) -> tuple[Spectrum, SampleStatistics | None, list[str]]:
+    """Fill in the numbers of one client; return its spectrum, the statistics of its samples, and what is wrong.
+
+    Parameters
+    ----------
+    profile : ClientProfile
+        The profile, which is filled in.
+    samples : Samples
+        What a file holds.
+    settings : Settings
+        The run's settings.
+    """
     Y, nothing = samples.data, Spectrum(0, 0, 0.0, 0.0)
-    look.features, look.samples = Y.shape
-    look.shape, look.dtype = list(samples.shape), Y.dtype.name
+    profile.features, profile.samples = Y.shape
+    profile.shape, profile.dtype = list(samples.shape), Y.dtype.name
     n_finite, largest, size = finite_sizes(Y)
-    look.missing = Y.size - n_finite
-    wrong = [_missing(samples, np.isfinite(Y))] if look.missing else []
+    profile.missing = Y.size - n_finite
+    wrong = [_missing(samples, np.isfinite(Y))] if profile.missing else []
     if largest > np.finfo(Y.dtype).max ** 0.25:
         return nothing, None, [*wrong, f"has values up to {largest:.3g}, too large to compute with: rescale them"]
-    look.rms = size if n_finite else None
-    if look.missing:
+    profile.rms = size if n_finite else None
+    if profile.missing:
         Y = Y[:, np.isfinite(Y).all(axis=0)]
     if Y.shape[1] == 0:
         return nothing, None, wrong
-    seen = facts(Y, samples.shape, samples.names)
+    statistics = sample_statistics(Y, samples.shape, samples.names)
     try:
-        Y, channels = _cut(Y, samples.shape, settings, look)
-        look.constant = int(np.count_nonzero(Y.max(axis=1) == Y.min(axis=1)))
-        look.mean_share = mean_share(Y)
+        Y, channels = _cut(Y, samples.shape, settings, profile)
+        profile.constant = int(np.count_nonzero(Y.max(axis=1) == Y.min(axis=1)))
+        profile.mean_share = mean_share(Y)
         # As it is suggested to learn from them: scales and whitening depend on whether the mean is off.
         told = settings.data.model_copy(update={"center": True})
-        prepared = fit_preprocessing(Y, told, look.name, channels).apply
+        prepared = fit_preprocessing(Y, told, profile.name, channels).apply
     except (DataError, SettingsError) as error:
-        return nothing, seen, [*wrong, str(error)]
+        return nothing, statistics, [*wrong, str(error)]
     directions = spectrum(Y, prepared)
-    look.rank = directions.rank
+    profile.rank = directions.rank
     if directions.rank == 0:
         which = "has one sample only" if Y.shape[1] == 1 else "all its samples are the same"
         return directions, None, [*wrong, f"{which}, so nothing can be learnt from its differences"]
@@ -105,44 +118,49 @@ def measure(look: Look, samples: Samples, settings: Settings) -> tuple[Spectrum,
     if settings.data.window is not None:
         energies = energies.reshape(-1, channels).sum(axis=0)
     top = int(np.argmax(energies))
-    look.largest_feature, look.largest_share = top + 1, float(energies[top] / energies.sum())
-    return directions, seen, wrong
+    profile.largest_feature, profile.largest_share = top + 1, float(energies[top] / energies.sum())
+    return directions, statistics, wrong
 
 
-def one_feature(looks: Mapping[str, Look], seen: Mapping[str, Facts]) -> str:
+def one_feature(profiles: Mapping[str, ClientProfile], statistics: Mapping[str, SampleStatistics]) -> str:
     """Return in words at which clients one feature carries most of the energy; empty if at none.
 
     Parameters
     ----------
-    looks : mapping of str to Look
+    profiles : mapping of str to ClientProfile
         By client.
-    seen : mapping of str to Facts
+    statistics : mapping of str to SampleStatistics
         By client.
     """
     large = {
-        name: (look.largest_feature or 0) - 1 for name, look in looks.items() if _carries_most(look, seen.get(name))
+        name: (profile.largest_feature or 0) - 1
+        for name, profile in profiles.items()
+        if _carries_most(profile, statistics.get(name))
     }
     if not large:
         return ""
     which = sorted(set(large.values()))
-    names = next((seen[name].names for name in large if seen[name].names), ())
+    names = next((statistics[name].names for name in large if statistics[name].names), ())
     what, ask = ("features", "are they") if len(which) > 1 else ("feature", "is it")
     most = f"{'carry' if len(which) > 1 else 'carries'} most of the energy, and the others next to nothing"
     return f"{listed(large)}: {what} {labels(which, names)} {most}; {ask} in other units, or no measurement at all?"
 
 
-def _carries_most(look: Look, seen: Facts | None) -> bool:
+def _carries_most(profile: ClientProfile, statistics: SampleStatistics | None) -> bool:
     """Whether one feature of more than two does, which is no row number or time: of these it is told already."""
-    if seen is None or not look.largest_feature or seen.n_features < 3:
+    if statistics is None or not profile.largest_feature or statistics.n_features < 3:
         return False
-    return (look.largest_share or 0.0) > _MOST and look.largest_feature - 1 not in (*seen.counting, *seen.times)
+    return (profile.largest_share or 0.0) > _MOST and profile.largest_feature - 1 not in (
+        *statistics.counting,
+        *statistics.times,
+    )
 
 
-def _cut(Y: Floats, shape: tuple[int, ...], settings: Settings, look: Look) -> tuple[Floats, int]:
+def _cut(Y: Floats, shape: tuple[int, ...], settings: Settings, profile: ClientProfile) -> tuple[Floats, int]:
     """Cut samples as a client does; return the pieces and how many channels they have."""
     cut = cut_of(settings.data, shape)
-    Y = cut.apply(Y.T).T
-    look.features, look.samples, look.shape = *Y.shape, list(cut.piece)
+    Y = cut.apply(Y)
+    profile.features, profile.samples, profile.shape = *Y.shape, list(cut.piece)
     return Y, cut.channels
 
 

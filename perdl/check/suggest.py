@@ -32,9 +32,9 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from common.coders import HardThreshold
+from common.learners import LEARNERS
 from common.rng import stream
 from perdl_client.learning.initialization import best_warm_up
-from perdl_client.learning.learners import LEARNERS
 
 Floats = NDArray[np.floating]
 

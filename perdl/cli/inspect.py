@@ -17,7 +17,7 @@ from perdl.cli.tables import Column, print_table
 
 if TYPE_CHECKING:
     from perdl.check.files import Report
-    from perdl.check.profile import Look
+    from perdl.check.profile import ClientProfile
 
 _HERE = "127.0.0.1:8000"
 _READ = ("path", "samples_in", "variable", "drop")
@@ -103,7 +103,7 @@ def _as_overrides(report: Report) -> str:
     return " ".join(f"-c {shlex.quote(text)}" for text in texts)
 
 
-def _cells(look: Look) -> list[str]:
+def _cells(look: ClientProfile) -> list[str]:
     shape = "x".join(map(str, look.shape)) if len(look.shape) > 1 else ""
     features = "" if look.features is None else f"{look.features}{f' ({shape})' if shape else ''}"
     share = "" if look.largest_share is None else f"{look.largest_feature}: {look.largest_share:.0%}"

@@ -29,7 +29,8 @@ def reconstruct(
     the file is printed beside it.
     """
     from perdl.results import reconstruct as parts
-    from perdl_client.formats.read import Orientation, load_samples
+    from perdl_client.formats.features import Orientation
+    from perdl_client.formats.read import load_samples
     from perdl_client.model import load_model
 
     if part not in parts.PARTS:

@@ -188,15 +188,16 @@ def client(
         if not quiet:
             say(text)
 
-    told = node_config(
-        name, data, samples_in, variable, folder, min_samples, override, lambda doubt: on_event(f"note: {doubt}"), drop
+    told, memory = node_config(
+        name, data, samples_in, variable, folder, min_samples, override, lambda text: on_event(f"note: {text}"), drop
     )
     if stock:
+        memory.clear()  # another process reads the file
         raise typer.Exit(run_stock(server, told, credentials))
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    run_client(server, told, stop=stop, max_wait=wait, on_event=on_event, credentials=credentials)
+    run_client(server, told, memory, stop=stop, max_wait=wait, on_event=on_event, credentials=credentials)
     if stop.is_set():
         raise KeyboardInterrupt
     say(f"done: its model is in {told['folder']}")

@@ -9,7 +9,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from common.data_settings import DataSettings, EvaluationSettings, SyntheticSettings
-from common.settings import LearningSettings, Settings
+from common.learning_settings import LearningSettings
+from common.registered import NameIn
+from common.settings import Settings
 
 Row = tuple[str, str, str, str]
 
@@ -66,7 +68,9 @@ def _row(model: type[BaseModel], name: str, prefix: str = "") -> Row:
 def _allowed(field: FieldInfo) -> str:
     signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
     bounds = [f"{sign} {getattr(m, key)}" for m in field.metadata for key, sign in signs.items() if hasattr(m, key)]
-    options: list[Any] = [option for option in get_args(field.annotation) if isinstance(option, str)]
+    registries = [mark.registry for mark in field.metadata if isinstance(mark, NameIn)]
+    listed: list[Any] = [*(registries[0] if registries else get_args(field.annotation))]
+    options = [option for option in listed if isinstance(option, str)]
     return ", ".join([*options, *bounds])
 
 

@@ -23,7 +23,9 @@ from common.logs import logged_to
 from common.protocol import INITIALISE
 from common.settings import Settings
 from common.threads import one_blas_thread
-from perdl_client.data.load import SIMULATION, client_names
+from perdl_client.data.memory import Memory, share_memory
+from perdl_client.data.sources import client_names
+from perdl_client.identity import SIMULATION
 
 SERVER_NODE = 1
 _FIRST_CLIENT = 1000
@@ -44,6 +46,8 @@ class InProcessGrid(Grid):
         Clients that compute at the same time. Numbers do not depend on it.
     states : sequence of RecordDict, optional
         What each client keeps of a run that is resumed.
+    memories : sequence of Memory
+        One for each client, with what was read of its file; none where clients read theirs.
     on_start : callable (int, int) -> object
         Told how many clients of how many have learnt their first dictionary.
     """
@@ -55,6 +59,7 @@ class InProcessGrid(Grid):
         record: Callable[[Message], object] | None = None,
         workers: int = 1,
         states: Sequence[RecordDict] | None = None,
+        memories: Sequence[Memory] = (),
         on_start: Callable[[int, int], object] = lambda done, total: None,
     ) -> None:
         self._on_start, self._started, self._counting = on_start, 0, threading.Lock()
@@ -70,6 +75,8 @@ class InProcessGrid(Grid):
             )
             for i, (config, state) in enumerate(zip(node_configs, kept, strict=True))
         }
+        for context, memory in zip(self._contexts.values(), memories, strict=False):
+            share_memory(context, memory)
         # Flower's Message reads who is sending from here.
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = self.run_id, SERVER_NODE, 1
 
@@ -143,6 +150,7 @@ def run_in_process(
     workers: int | None = None,
     node_configs: Sequence[dict[str, Any]] | None = None,
     states: Sequence[RecordDict] | None = None,
+    memories: Sequence[Memory] = (),
     log: Path | None = None,
     on_start: Callable[[int, int], object] = lambda done, total: None,
 ) -> list[RecordDict]:
@@ -160,6 +168,8 @@ def run_in_process(
         Default: ``n_clients`` clients, numbered.
     states : sequence of RecordDict, optional
         What each client keeps of a run that is resumed.
+    memories : sequence of Memory
+        One for each client, with what was read of its file; none where clients read theirs.
     log : Path, optional
         File to which the log is added as JSON lines.
     on_start : callable (int, int) -> object
@@ -179,7 +189,8 @@ def run_in_process(
         {"partition-id": i, "num-partitions": n, "name": name} for i, name in enumerate(client_names(settings))
     ]
     with _ONE_RUN, simulation(), logged_to(log) if log else nullcontext(), one_blas_thread():
-        grid = InProcessGrid(client_app, configs, record, min(workers or os.cpu_count() or 1, n), states, on_start)
+        workers = min(workers or os.cpu_count() or 1, n)
+        grid = InProcessGrid(client_app, configs, record, workers, states, memories, on_start)
         context = Context(
             run_id=grid.run_id, node_id=SERVER_NODE, node_config={}, state=RecordDict(), run_config=settings.flat()
         )

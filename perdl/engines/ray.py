@@ -18,7 +18,8 @@ from common.errors import PerdlError
 from common.logs import logged_to
 from common.settings import Settings
 from perdl.engines.in_process import simulation
-from perdl_client.data.load import NAMES, client_names
+from perdl_client.data.sources import client_names
+from perdl_client.identity import NAMES
 from perdl_server.app import run
 from perdl_server.results import stop_run_in
 

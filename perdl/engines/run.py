@@ -18,7 +18,9 @@ from common.logs import LOG
 from common.settings import Settings, override_settings, settings_from_values
 from common.words import listed
 from perdl.results.run_result import read_summary
-from perdl_client.data.load import check_data, client_files, client_names, video_frames
+from perdl_client.data.check import check_data
+from perdl_client.data.memory import Memory
+from perdl_client.data.sources import client_files, client_names, video_frames
 from perdl_server.checkpoint import NEWEST, load_checkpoint
 from perdl_server.results import LAST_ROUND, NEW, RESUMED, SERVED, STOP, stop_run_in
 
@@ -49,14 +51,15 @@ def simulate(
     from perdl.engines.claim import held
 
     _check_names(settings)
-    doubts = check_data(settings)
+    memories = [Memory() for _ in range(settings.n_clients if engine == "in-process" else 0)]  # Ray's are elsewhere
+    data_warnings = check_data(settings, memories)
     folder = Path(settings.output)
     with held(folder):
-        _run(settings, engine, server_log(folder), on_start)
+        _run(settings, engine, memories, on_start)
         summary = read_summary(folder)
         check_models(folder, summary)
         if settings.data.source in ("files", "mnist"):
-            _complete(summary, settings, doubts)
+            _complete(summary, settings, data_warnings)
             try:
                 write_json(folder / "summary.json", summary)
             except OSError as error:
@@ -79,7 +82,10 @@ def check_models(folder: Path, summary: Mapping[str, Any]) -> None:
         raise UnsavedError(f"cannot write {lost[0]}{more}: make room, and run it again", summary)
 
 
-def _run(settings: Settings, engine: Engine, log: Path, on_start: Callable[[int, int], object]) -> None:
+def _run(
+    settings: Settings, engine: Engine, memories: Sequence[Memory], on_start: Callable[[int, int], object]
+) -> None:
+    log = server_log(Path(settings.output))
     if engine == "ray":
         from perdl.engines.ray import run_in_ray
 
@@ -89,15 +95,15 @@ def _run(settings: Settings, engine: Engine, log: Path, on_start: Callable[[int,
     from perdl_client.app import app as client_app
     from perdl_server.app import app as server_app
 
-    run_in_process(server_app, client_app, settings, log=log, on_start=on_start)
+    run_in_process(server_app, client_app, settings, memories=memories, log=log, on_start=on_start)
 
 
-def _complete(summary: dict[str, Any], settings: Settings, doubts: list[str]) -> None:
-    """Add to a summary what a server cannot know: clients' files, what is doubtful about them, the comparison."""
+def _complete(summary: dict[str, Any], settings: Settings, data_warnings: list[str]) -> None:
+    """Add to a summary what a server cannot know: clients' files, warnings about them, the comparison."""
     if settings.data.source == "files":
-        for name, file in zip(client_names(settings), client_files(settings), strict=True):
-            summary["clients"].get(name, {})["file"] = str(file)
-        summary["warnings"] = [*summary.get("warnings", []), *doubts]
+        for name, path in zip(client_names(settings), client_files(settings), strict=True):
+            summary["clients"].get(name, {})["file"] = str(path)
+        summary["warnings"] = [*summary.get("warnings", []), *data_warnings]
     if settings.data.source == "mnist" and settings.data.prepares:
         summary["warnings"].append("no comparison on test images, which are as they are: the samples were preprocessed")
     elif settings.data.source == "mnist":
@@ -108,12 +114,18 @@ def _complete(summary: dict[str, Any], settings: Settings, doubts: list[str]) ->
         summary["evaluation"] = dict(compare_on_test_images(D, settings, summary["rounds"]))
 
 
-def add_warnings(folder: Path, doubts: Sequence[str]) -> dict[str, Any]:
-    """Add to ``summary.json`` what is doubtful about the samples; return it."""
+def add_warnings(folder: Path, data_warnings: Sequence[str]) -> None:
+    """Add warnings about the samples to ``summary.json``.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the run.
+    data_warnings : sequence of str
+        What in the samples may spoil the result.
+    """
     summary = read_summary(folder)
-    summary["warnings"] = [*summary.get("warnings", []), *doubts]
-    write_json(folder / "summary.json", summary)
-    return summary
+    write_json(folder / "summary.json", summary | {"warnings": [*summary.get("warnings", []), *data_warnings]})
 
 
 def serve(
@@ -241,8 +253,7 @@ def resumed_settings(folder: Path, overrides: Sequence[str] = ()) -> Settings:
         raise SettingsError(f"{wrong[0]}: a run that is resumed can change {', '.join(RESUMABLE)} only")
     settings = settings_from_values({**checkpoint.report["settings"], "output": str(folder)})
     settings = override_settings(settings, overrides)
-    over = checkpoint.ended == "tolerance" or checkpoint.round >= settings.rounds
-    if over and (folder / "summary.json").exists():
+    if (checkpoint.ended == "tolerance" or checkpoint.round >= settings.rounds) and (folder / "summary.json").exists():
         reason = read_summary(folder)["stop_reason"]
         if reason in ("tolerance", "rounds"):
             raise SettingsError(f"the run in {folder} has come to its end ({reason}): there is nothing to resume")
@@ -260,6 +271,5 @@ def count_clients(settings: Settings) -> Settings:
 
 def _check_names(settings: Settings) -> None:
     names = client_names(settings)
-    unknown = sorted(set(settings.clients) - set(names))
-    if unknown:
+    if unknown := sorted(set(settings.clients) - set(names)):
         raise SettingsError(f"clients.{unknown[0]}: no client has this name; their names are {listed(names)}")

@@ -250,11 +250,11 @@ class PerDL(Outcome):
         by_name({name: X})
         if name in fitted.local_dictionaries:
             raise InputError(f"there is a client {name} already; use partial_fit to learn more from it")
-        from perdl_client.data.load import check_features
+        from perdl_client.data.check import check_dimensions
 
         rows = checked_rows(collected(X), name, self.n_features_in_, self._features())
         with speaking_python():
-            check_features(fitted.settings, name, self.n_features_in_)
+            check_dimensions(fitted.settings, name, self.n_features_in_)
             return self._keep(fitted.joined_by(name, rows), self._features())
 
     def _learn(
@@ -262,8 +262,8 @@ class PerDL(Outcome):
     ) -> Self:
         from perdl.engines.simulate import warn_of_doubts
         from perdl.estimator.fitted import federate
-        from perdl_client.data.load import check_features
-        from perdl_client.data.quality import doubts, facts
+        from perdl_client.data.check import check_dimensions
+        from perdl_client.data.quality import data_warnings, sample_statistics
 
         named = {name: collected(X) for name, X in by_name(datasets).items()}
         told = self.get_params() if rounds is None else {**self.get_params(), "rounds": rounds}
@@ -276,11 +276,11 @@ class PerDL(Outcome):
             for name, X in named.items():
                 samples[name] = checked_rows(X, name, d, features)
                 d = samples[name].shape[1]
-                check_features(settings, name, d)
+                check_dimensions(settings, name, d)
             columns = () if features is None else tuple(map(str, features))
-            seen = {name: facts(X.T, names=columns) for name, X in samples.items()}
+            seen = {name: sample_statistics(X.T, names=columns) for name, X in samples.items()}
             notes: list[str] = []
-            told_of_data = doubts(seen, "give X.T", settings.data)
+            told_of_data = data_warnings(seen, "give X.T", settings.data)
             heard = self._heard_by(callbacks)
             self._keep(federate(samples, settings, former, heard, notes.append, told_of_data), features)
         warn_of_doubts([in_python(text) for text in (*notes, *self.summary_["warnings"])], 3)

@@ -105,7 +105,7 @@ def federate(
     former: Fitted | None = None,
     callbacks: Sequence[Callback] = (),
     note: Callable[[str], object] = lambda text: None,
-    doubts: Sequence[str] = (),
+    data_warnings: Sequence[str] = (),
 ) -> Fitted:
     """Run a federation over arrays, with the server, strategy and clients of every other mode.
 
@@ -120,8 +120,8 @@ def federate(
     callbacks : sequence of Callback
     note : callable (str) -> object
         Told of a callback that fails.
-    doubts : sequence of str
-        What is doubtful about the samples; goes into the summary with what is doubtful about the run.
+    data_warnings : sequence of str
+        Of what in the samples may spoil the result; they go into the summary beside those of the run.
 
     Returns
     -------
@@ -129,20 +129,22 @@ def federate(
     """
     if "output" not in settings.model_fields_set:
         with tempfile.TemporaryDirectory(prefix="perdl-", ignore_cleanup_errors=True) as folder:
-            return federate(samples, settings.model_copy(update={"output": folder}), former, callbacks, note, doubts)
+            return federate(
+                samples, settings.model_copy(update={"output": folder}), former, callbacks, note, data_warnings
+            )
     from perdl.engines.claim import held
     from perdl.monitoring.callbacks import watch
 
     after = former.summary["rounds"] if former else 0
     with held(Path(settings.output)), watch(settings, callbacks, note, after=after) as on_start:
-        return _federate(samples, settings, former, doubts, on_start)
+        return _federate(samples, settings, former, data_warnings, on_start)
 
 
 def _federate(
     samples: Mapping[str, Floats],
     settings: Settings,
     former: Fitted | None,
-    doubts: Sequence[str],
+    data_warnings: Sequence[str],
     on_start: Callable[[int, int], object],
 ) -> Fitted:
     # Flower is slow to import.
@@ -153,7 +155,7 @@ def _federate(
     from perdl.engines.run import add_warnings, check_models
     from perdl.results.run_result import read_run
     from perdl_client.app import app as client_app
-    from perdl_client.data.load import SAMPLES
+    from perdl_client.data.sources import SAMPLES
     from perdl_server.app import app, resuming
 
     configs = [
@@ -165,8 +167,8 @@ def _federate(
     kept = [_packed(before[name] | told) if name in before else RecordDict() for name in samples]
     server_app = resuming(_checkpoint(former)) if former else app
     states = run_in_process(server_app, client_app, settings, node_configs=configs, states=kept, on_start=on_start)
-    if doubts:
-        add_warnings(Path(settings.output), doubts)
+    if data_warnings:
+        add_warnings(Path(settings.output), data_warnings)
     run = read_run(settings.output)
     check_models(Path(settings.output), run.summary)
     after = [unpack(state) for state in states]

@@ -33,8 +33,8 @@ class Outcome(Parameters):
         An array, or the data frame that `set_output` asked for.
         """
         X = collected(X)
-        model, rows = self._model(X, client)
-        codes = model.encode(rows)
+        model, Y = self._model(X, client)
+        codes = model.encode(Y).T
         kind = wanted_kind(getattr(self, "_sklearn_output_config", {}))
         return as_table(codes, kind, list(self.get_feature_names_out(client=client)), X)
 
@@ -75,27 +75,28 @@ class Outcome(Parameters):
         model = self._known().model(name)
         D = model.dictionary
         rows = checked_rows(collected(codes), f"codes of {name}", D.shape[1])
-        return model.decode(rows.astype(D.dtype, copy=False))
+        return model.decode(rows.T.astype(D.dtype, copy=False)).T
 
     def split(self, X: Any, client: str | int) -> tuple[Floats, Floats]:
         """Return what samples share with all clients and what is the client's own, each (n, d).
 
         Their sum is ``inverse_transform(transform(X))``; with ``center`` the client's mean is its own.
         """
-        model, rows = self._model(X, client)
-        return model.split(rows)
+        model, Y = self._model(X, client)
+        shared, own = model.split(Y)
+        return shared.T, own.T
 
     def reconstruct(self, X: Any, client: str | int, k: int) -> Floats:
         """Return samples (n, d) written with at most ``k`` atoms each (orthogonal matching pursuit)."""
         if not isinstance(k, (int, np.integer)) or k < 0:
             raise InputError(f"k = {k!r}: must be a whole number, 0 or more")
-        model, rows = self._model(X, client)
-        return model.reconstruct(rows, k)
+        model, Y = self._model(X, client)
+        return model.reconstruct(Y, k).T
 
     def anomaly_score(self, X: Any, client: str | int) -> Floats:
         """Return the energy (n,) that is left of each preprocessed sample without its shared part."""
-        model, rows = self._model(X, client)
-        return model.unshared_energy(rows)
+        model, Y = self._model(X, client)
+        return model.unshared_energy(Y)
 
     def score(self, X: Any, client: str | int | None = None) -> float:
         """Return the share of the samples' energy that their codes explain: 1 - ||Y - DX||^2 / ||Y||^2.
@@ -113,8 +114,8 @@ class Outcome(Parameters):
             Of data sets the mean over their clients, each of which counts the same, however many samples it has.
         """
         if client is not None:
-            model, rows = self._model(X, client)
-            return model.explained(rows)
+            model, Y = self._model(X, client)
+            return model.explained(Y)
         names = list(self._known().local_dictionaries)
         if isinstance(X, Mapping) and X:
             return math.fsum(self.score(one, name) for name, one in X.items()) / len(X)
@@ -184,7 +185,8 @@ class Outcome(Parameters):
         raise InputError(f"there is no client {client!r}; give one of {', '.join(names)}, or 0 to {len(names) - 1}")
 
     def _model(self, X: Any, client: str | int) -> tuple[ClientModel, Floats]:
+        """A client's model, and samples in columns."""
         name = self._name(client)
         model = self._known().model(name)
         rows = checked_rows(collected(X), f"samples for {name}", self.n_features_in_, self._features())
-        return model, rows.astype(model.global_dictionary.dtype, copy=False)
+        return model, rows.T.astype(model.global_dictionary.dtype, copy=False)

@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.coders import Coder
-from common.settings import LearningSettings, Settings, changed
+from common.learners import LEARNERS
+from common.learning_settings import LearningSettings
+from common.settings import Settings, changed
 from perdl.perma import Channel
 from perdl.perma import perma as algorithm_1
 from perdl_client.learning.client import ClientLearner
 from perdl_client.learning.initialization import first_dictionary, rms, usage, used_atoms
-from perdl_client.learning.learners import LEARNERS
 
 Floats = NDArray[np.floating]
 

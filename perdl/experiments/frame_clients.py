@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from common.learners import LEARNERS
 from common.settings import Settings
 from common.threads import one_blas_thread
 from perdl.experiments.federation import Client, averaged, first_dictionaries, independent, perma, pooled
@@ -25,7 +26,6 @@ from perdl.experiments.personalized_pca import personalized_pca
 from perdl.experiments.workers import threads
 from perdl_client.data.video_layouts import LAYOUTS
 from perdl_client.learning.initialization import usage
-from perdl_client.learning.learners import LEARNERS
 
 Floats = NDArray[np.floating]
 Bytes = NDArray[np.uint8]

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from common.errors import SettingsError
 from common.settings import Settings
 from perdl.engines.in_process import simulation
-from perdl_client.data.load import Identity, load_data
+from perdl_client.data.load import load_data
 from perdl_client.data.mnist import label_partition, load_mnist
+from perdl_client.identity import Identity
 
 Floats = NDArray[np.floating]
 

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from common.aggregations import AGGREGATIONS
 from common.coders import omp
 from common.errors import SettingsError
+from common.learners import LEARNERS
 from common.settings import Settings, changed
 from perdl.experiments.error_path import error_path
 from perdl.experiments.federation import Client
@@ -32,7 +33,6 @@ from perdl.experiments.images import Images, deal_digits, deal_mnist
 from perdl.experiments.mnist_figures import draw
 from perdl.experiments.strategies import Learned, learn, main_strategy
 from perdl_client.learning.initialization import check_fit
-from perdl_client.learning.learners import LEARNERS
 from perdl_client.learning.local_update import relative_error
 
 Floats = NDArray[np.floating]

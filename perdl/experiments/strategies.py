@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from common.coders import OMP
 from common.errors import SettingsError
+from common.learners import LEARNERS
 from common.settings import Settings, changed
 from common.threads import one_blas_thread
 from perdl.experiments.federation import Client, averaged, first_dictionaries, independent, match, perma, pooled, used
 from perdl.experiments.personalized_pca import personalized_pca
 from perdl.experiments.workers import threads
-from perdl_client.learning.learners import LEARNERS
 from perdl_client.learning.local_update import local_update
 
 Floats = NDArray[np.floating]

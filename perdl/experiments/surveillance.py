@@ -26,7 +26,7 @@ from common.settings import Settings
 from perdl.experiments import fixed_camera, frame_clients
 from perdl.experiments.frame_clients import Separation, strategy_name
 from perdl.experiments.video_measures import f1, foreground, majority, psnr
-from perdl_client.data.load import video_frames
+from perdl_client.data.sources import video_frames
 from perdl_client.data.video_layouts import crop, places
 from perdl_client.formats.video import frame_folder, masks_beside, read_masks
 

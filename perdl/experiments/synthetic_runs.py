@@ -23,7 +23,9 @@ from perdl.experiments.federation import (
 )
 from perdl.experiments.oracle import oracle_global_dictionary
 from perdl.experiments.personalized_pca import personalized_pca
-from perdl_client.data.load import Identity, load_data, truth
+from perdl_client.data.load import load_data
+from perdl_client.data.sources import truth
+from perdl_client.identity import Identity
 from perdl_client.learning.initialization import objective
 from perdl_server.algorithm.matching import suggest_n_global
 

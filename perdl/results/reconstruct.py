@@ -72,7 +72,7 @@ def reconstruct(
         raise SettingsError(f"--atoms {n_nonzero}: must be 0 or more")
     if n_nonzero is not None and part in ("shared", "own"):
         raise SettingsError(f"--atoms is for the parts all and rest: {part} is coded as the run learnt")
-    Y = samples.data.T.astype(model.global_dictionary.dtype, copy=False)
+    Y = samples.data.astype(model.global_dictionary.dtype, copy=False)
     cut = model.cut.on(samples.shape)
     pieces = cut.apply(Y)
     if n_nonzero is not None:
@@ -82,13 +82,14 @@ def reconstruct(
         shared, own = model.split(pieces)
         whole = shared + own
         parts = {"all": whole, "shared": shared, "own": own}
-    written = cut.undo(whole, len(Y))
+    written = cut.undo(whole, Y.shape[1])
     size = float(np.linalg.norm(Y))
     in_units = float(np.linalg.norm(Y - written)) / size if size > 0 else 0.0
     error = model.error(pieces, n_nonzero)
     if part == "rest":
-        return Reconstruction(Y - written, error, in_units)
-    return Reconstruction(written if part == "all" else cut.undo(parts[part], len(Y)), error, in_units)
+        return Reconstruction((Y - written).T, error, in_units)
+    chosen = written if part == "all" else cut.undo(parts[part], Y.shape[1])
+    return Reconstruction(chosen.T, error, in_units)
 
 
 def check_features(model: ClientModel, samples: Samples) -> None:

@@ -1,1 +1,1 @@
-"""Data: load a client's samples, prepare them, tell what is doubtful in them."""
+"""Data: load a client's samples, preprocess them, warn of what may spoil the result."""

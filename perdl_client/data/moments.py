@@ -1,4 +1,4 @@
-"""Sums over all samples, block by block: memory holds no second copy of a client's data."""
+"""Sums over all samples, batch by batch: memory holds no second copy of a client's data."""
 
 from __future__ import annotations
 
@@ -9,32 +9,52 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.floating]
 
-_BLOCK = 1 << 20
-"""Numbers in a block, about."""
+_BATCH = 1 << 20
+"""Numbers in a batch, about."""
 
 
-def blocks(Y: Floats) -> Iterator[Floats]:
-    """Samples (d, n) in their order, some at a time."""
-    step = max(1, _BLOCK // max(1, len(Y)))
+def batches(Y: Floats) -> Iterator[Floats]:
+    """Samples (d, n) in their order, some at a time.
+
+    Parameters
+    ----------
+    Y : (d, n) array
+        Samples, in columns.
+    """
+    step = max(1, _BATCH // max(1, len(Y)))
     for start in range(0, Y.shape[1], step):
         yield Y[:, start : start + step]
 
 
-def variances(Y: Floats, apply: Callable[[Floats], Floats] = lambda block: block) -> NDArray[np.float64]:
-    """Return the variance of each feature of samples (d, n) to which ``apply`` was done, (d,)."""
+def variances(Y: Floats, apply: Callable[[Floats], Floats] = lambda batch: batch) -> NDArray[np.float64]:
+    """Return the variance of each feature of samples (d, n) to which ``apply`` was done, (d,).
+
+    Parameters
+    ----------
+    Y : (d, n) array
+        Samples, in columns.
+    apply : callable
+        What is done to samples first; default nothing.
+    """
     n = Y.shape[1]
-    total = sum(apply(block).sum(axis=1, dtype=np.float64) for block in blocks(Y))
+    total = sum(apply(batch).sum(axis=1, dtype=np.float64) for batch in batches(Y))
     mean = (total / n)[:, None]
-    squares: NDArray[np.float64] = sum(np.square(apply(block) - mean).sum(axis=1) for block in blocks(Y)) / n
+    squares: NDArray[np.float64] = sum(np.square(apply(batch) - mean).sum(axis=1) for batch in batches(Y)) / n
     return squares
 
 
 def finite_sizes(Y: Floats) -> tuple[int, float, float]:
-    """Count the finite numbers; return that, the largest size among them and their root mean square."""
+    """Count the finite numbers; return that, the largest size among them and their root mean square.
+
+    Parameters
+    ----------
+    Y : (d, n) array
+        Samples, in columns.
+    """
     count, largest, squares = 0, 0.0, 0.0
-    for block in blocks(Y):
-        finite = np.isfinite(block)
-        sizes = np.abs(block[finite], dtype=np.float64)
+    for batch in batches(Y):
+        finite = np.isfinite(batch)
+        sizes = np.abs(batch[finite], dtype=np.float64)
         count += sizes.size
         largest = max(largest, float(sizes.max(initial=0.0)))
         with np.errstate(over="ignore"):  # numbers too large to be squared are told by their size
@@ -43,7 +63,13 @@ def finite_sizes(Y: Floats) -> tuple[int, float, float]:
 
 
 def root_mean_square(Y: Floats) -> float:
-    """Return the root mean square of finite numbers (d, n), which may be too large to be squared."""
+    """Return the root mean square of finite numbers (d, n), which may be too large to be squared.
+
+    Parameters
+    ----------
+    Y : (d, n) array
+        Samples, in columns.
+    """
     largest = float(max(-Y.min(), Y.max())) or 1.0
-    squares = sum(float(np.square(block / largest, dtype=np.float64).sum()) for block in blocks(Y))
+    squares = sum(float(np.square(batch / largest, dtype=np.float64).sum()) for batch in batches(Y))
     return largest * float(np.sqrt(squares / Y.size))

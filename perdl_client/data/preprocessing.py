@@ -1,24 +1,26 @@
 r"""What is done to a client's samples before they are learnt from, as the configuration declares, and how it is undone.
 
-Samples are cut (:mod:`perdl_client.data.windows_patches`), then each piece y becomes
+Samples are cut (:mod:`perdl_client.data.windows_patches`), then each piece y goes through the steps of
+:data:`PREPROCESSING`. Those of perdl give
 
 .. math:: z = W \, \frac{y - \text{offset}}{\text{scale}}
 
 entry by entry, with W the symmetric square root of the inverse second moment if ``whiten`` is set, else I. The numbers
-are the client's own, learnt from its own samples; they stay with its model and are never sent.
+are the client's own, learnt from its own samples; they stay with its model and are never sent. To add a step, enter it
+in :data:`PREPROCESSING`, and its setting in ``common/data_settings.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from common.data_settings import DataSettings
-from common.errors import DataError, SettingsError
-from perdl_client.data.windows_patches import Cut
+from common.errors import DataError, PerdlError, SettingsError
 
 Floats = NDArray[np.floating]
 
@@ -27,57 +29,127 @@ _FLOOR = 1e-3
 
 
 @dataclass(frozen=True)
-class Preprocessing:
-    """An affine map of samples and its inverse. Samples are columns here.
+class PreprocessingStep:
+    """A step of the preprocessing, and all that others must know of it. Samples are columns here.
 
     Attributes
     ----------
-    offset : (d,) array
-    scale : (d,) array
-        Positive.
-    whitener : (d, d) array, optional
-        Symmetric, positive.
+    settings : tuple of str
+        Settings of the table ``data`` that it obeys. It is done if one of them is not at its default; always, if there
+        are none.
+    fit : callable ``(Y, data, name, channels) -> array``
+        Learns its numbers from the samples (d, n) that the steps before it give. ``data`` are the settings, ``name`` is
+        the client's, for errors, and ``channels`` the number of channels, which windows and patches repeat.
+    apply : callable ``(Y, numbers, out) -> Z``
+        ``out`` is None, or an array that may be overwritten.
+    undo : callable ``(Z, numbers) -> Y``
+    neutral : float, optional
+        What a model has as the number of each feature where the step is not done; default nothing.
+    is_shift : bool
+        Whether it only adds a constant. Of a sample's parts, shared and own, none has this constant.
     """
 
-    offset: Floats
-    scale: Floats
-    whitener: Floats | None = None
+    settings: tuple[str, ...]
+    fit: Callable[[Floats, DataSettings, str, int], Floats]
+    apply: Callable[[Floats, Floats, Floats | None], Floats]
+    undo: Callable[[Floats, Floats], Floats]
+    neutral: float | None = None
+    is_shift: bool = False
+
+    def is_wanted(self, data: DataSettings) -> bool:
+        """Return whether the settings ask for this step.
+
+        Parameters
+        ----------
+        data : DataSettings
+            The table ``data`` of the settings.
+        """
+        defaults = {name: DataSettings.model_fields[name].default for name in self.settings}
+        return not defaults or any(getattr(data, name) != default for name, default in defaults.items())
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """The steps that are done to a client's samples, fitted. Samples are columns here.
+
+    Attributes
+    ----------
+    numbers : dict of str to array
+        What each step learnt, by its name in :data:`PREPROCESSING`, in the order in which they are done.
+    """
+
+    numbers: dict[str, Floats]
 
     def apply(self, Y: Floats, in_place: bool = False) -> Floats:
-        """Return z of samples (d, n); ``in_place`` lets it overwrite them."""
-        Z = np.subtract(Y, self.offset[:, None], out=Y if in_place else None) if self.offset.any() else Y
-        if (self.scale != 1).any():
-            Z = np.divide(Z, self.scale[:, None], out=Z if in_place or Z is not Y else None)
-        return Z if self.whitener is None else self.whitener @ Z
+        """Return the preprocessed samples.
+
+        Parameters
+        ----------
+        Y : (d, n) array
+            Samples, in columns.
+        in_place : bool
+            Whether ``Y`` may be overwritten.
+        """
+        Z = Y
+        for name, numbers in self.numbers.items():
+            Z = PREPROCESSING[name].apply(Z, numbers, Z if in_place or Z is not Y else None)
+        return Z
 
     def undo(self, Z: Floats) -> Floats:
-        """Return the samples (d, n) that became z."""
-        return self.undo_part(Z) + self.offset[:, None]
+        """Return the samples (d, n) that became z.
+
+        Parameters
+        ----------
+        Z : (d, n) array
+            Preprocessed samples, in columns.
+        """
+        for name, numbers in reversed(self.numbers.items()):
+            Z = PREPROCESSING[name].undo(Z, numbers)
+        return Z
 
     def undo_part(self, Z: Floats) -> Floats:
-        """Return in the units of samples what is a part of z; the offset is no part's."""
-        Z = Z if self.whitener is None else np.linalg.solve(self.whitener, Z)
-        return Z * self.scale[:, None]
+        """Return in the units of samples what is a part of z; what shifts add is no part's.
 
-    def arrays(self) -> dict[str, Floats]:
-        """Return it as arrays by name, to be saved."""
-        return {"offset": self.offset, "scale": self.scale} | (
-            {} if self.whitener is None else {"whitener": self.whitener}
-        )
+        Parameters
+        ----------
+        Z : (d, n) array
+            Preprocessed samples, in columns.
+        """
+        for name, numbers in reversed(self.numbers.items()):
+            Z = Z if PREPROCESSING[name].is_shift else PREPROCESSING[name].undo(Z, numbers)
+        return Z
+
+    @property
+    def shifts(self) -> bool:
+        """Whether a constant is taken off the samples."""
+        return any(PREPROCESSING[name].is_shift and bool(numbers.any()) for name, numbers in self.numbers.items())
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return it as arrays by name, to be saved: the numbers of each step, and the names of the steps."""
+        return {**self.numbers, "steps": np.array(list(self.numbers), dtype=np.str_)}
 
     @classmethod
-    def of(cls, arrays: Mapping[str, Floats], mark: str = "") -> Preprocessing:
-        """Return what :meth:`arrays` gave, whose names begin with ``mark``."""
-        return cls(arrays[f"{mark}offset"], arrays[f"{mark}scale"], arrays.get(f"{mark}whitener"))
+    def of(cls, arrays: Mapping[str, NDArray[Any]], mark: str = "") -> Preprocessing:
+        """Return what :meth:`arrays` gave.
 
+        Parameters
+        ----------
+        arrays : mapping of str to array
+            What was saved.
+        mark : str
+            With which the names begin.
 
-def cut_of(data: DataSettings, shape: tuple[int, ...]) -> Cut:
-    """Return how the settings cut samples of this shape."""
-    if data.source == "video":  # there, they say what a client is
-        return Cut("", 0, 0, shape)
-    size = data.window or data.patch or 0
-    kind = "window" if data.window else "patch" if data.patch else ""
-    return Cut(kind, size, data.stride or size, shape)
+        Raises
+        ------
+        PerdlError
+            If a step is not registered here.
+        """
+        steps = arrays[f"{mark}steps"].tolist()
+        if unknown := [name for name in steps if name not in PREPROCESSING]:
+            raise PerdlError(
+                f"the samples were preprocessed by {unknown[0]!r}, which is not in PREPROCESSING: register it first"
+            )
+        return cls({name: arrays[f"{mark}{name}"] for name in steps})
 
 
 def fit_preprocessing(Y: Floats, data: DataSettings, name: str, channels: int = 0) -> Preprocessing:
@@ -88,6 +160,7 @@ def fit_preprocessing(Y: Floats, data: DataSettings, name: str, channels: int = 
     Y : (d, n) array
         Pieces, as they were cut.
     data : DataSettings
+        The table ``data`` of the settings.
     name : str
         The client, in errors.
     channels : int
@@ -104,31 +177,77 @@ def fit_preprocessing(Y: Floats, data: DataSettings, name: str, channels: int = 
     DataError
         If a scale that is to be the data's own is zero or not finite.
     """
-    d, dtype = len(Y), Y.dtype
-    offset, constant = np.zeros(d, dtype=dtype), np.zeros(d, dtype=bool)
-    if data.center or data.drop_constant or data.scale == "features":
-        constant = (Y[:, :1] == Y).all(axis=1)
-    if data.center:
-        offset = np.where(constant, Y[:, 0], Y.mean(axis=1))  # the mean of equal numbers is off by its rounding
-    elif data.drop_constant:
-        offset = np.where(constant, Y[:, 0], 0).astype(dtype)
-    scale = np.ones(d, dtype=dtype)
+    fitted = Preprocessing({})
+    for step_name, step in PREPROCESSING.items():
+        if step.is_wanted(data):
+            numbers = step.fit(fitted.apply(Y), data, name, channels or len(Y))
+        elif step.neutral is not None:
+            numbers = np.full(len(Y), step.neutral, Y.dtype)
+        else:
+            continue
+        fitted = Preprocessing({**fitted.numbers, step_name: numbers})
+    return fitted
+
+
+def _constant(Y: Floats) -> NDArray[np.bool_]:
+    """Which features are the same in all samples."""
+    same: NDArray[np.bool_] = (Y[:, :1] == Y).all(axis=1)
+    return same
+
+
+def _offsets(Y: Floats, data: DataSettings, name: str, channels: int) -> Floats:
+    """Return each feature's mean, or zero without ``center``; of a constant feature its value, without rounding."""
+    return np.where(_constant(Y), Y[:, 0], Y.mean(axis=1) if data.center else Y.dtype.type(0))
+
+
+def _shift(Y: Floats, offset: Floats, out: Floats | None) -> Floats:
+    return np.subtract(Y, offset[:, None], out=out) if offset.any() else Y
+
+
+def _scales(Y: Floats, data: DataSettings, name: str, channels: int) -> Floats:
+    """Return what features are divided by: constants that all clients agree on, times the client's own size."""
+    scale = np.ones(len(Y), Y.dtype)
     if data.divide_by is not None:
-        scale = constants(data.divide_by, d, channels or d, name).astype(dtype)
-    shifted = Preprocessing(offset, scale)
-    if data.scale == "client":
-        Z = shifted.apply(Y)
-        own = float(np.sqrt(np.mean(np.square(Z, dtype=np.float64))))
-        if not own > 0:
-            raise DataError(
-                f'{name}: all samples are zero or equal, so that data.scale = "client" has nothing to divide by'
-            )
-        scale = (scale * own).astype(dtype)
-    elif data.scale == "features":
-        own_each = np.where(constant, 0, shifted.apply(Y).std(axis=1))
-        scale = scale * np.where(own_each > 0, own_each, 1).astype(dtype)  # a constant feature stays what it is
-    simple = Preprocessing(offset, scale)
-    return Preprocessing(offset, scale, whitening(simple.apply(Y))) if data.whiten else simple
+        scale = _agreed_constants(data.divide_by, len(Y), channels, name).astype(Y.dtype)
+    if data.scale == "none":
+        return scale
+    constant = _constant(Y)
+    Y = _divide(Y, scale, None)
+    if data.scale == "features":
+        own_each = np.where(constant, 0, Y.std(axis=1))
+        return scale * np.where(own_each > 0, own_each, 1).astype(Y.dtype)  # a constant feature stays what it is
+    own = float(np.sqrt(np.mean(np.square(Y, dtype=np.float64))))
+    if not own > 0:
+        raise DataError(
+            f'{name}: all samples are zero or equal, so that data.scale = "client" has nothing to divide by'
+        )
+    return (scale * own).astype(Y.dtype)
+
+
+def _divide(Y: Floats, scale: Floats, out: Floats | None) -> Floats:
+    return np.divide(Y, scale[:, None], out=out) if (scale != 1).any() else Y
+
+
+PREPROCESSING: dict[str, PreprocessingStep] = {
+    "offset": PreprocessingStep(
+        ("center", "drop_constant"),
+        _offsets,
+        _shift,
+        lambda Z, offset: Z + offset[:, None],
+        neutral=0.0,
+        is_shift=True,
+    ),
+    "scale": PreprocessingStep(
+        ("divide_by", "scale"), _scales, _divide, lambda Z, scale: Z * scale[:, None], neutral=1.0
+    ),
+    "whitener": PreprocessingStep(
+        ("whiten",),
+        lambda Y, data, name, channels: whitening(Y),
+        lambda Y, W, out: W @ Y,
+        lambda Z, W: np.linalg.solve(W, Z),
+    ),
+}
+"""In the order in which they are done."""
 
 
 def whitening(Z: Floats) -> Floats:
@@ -139,6 +258,7 @@ def whitening(Z: Floats) -> Floats:
     Parameters
     ----------
     Z : (d, n) array
+        Samples, in columns.
 
     Returns
     -------
@@ -151,14 +271,8 @@ def whitening(Z: Floats) -> Floats:
     return W
 
 
-def constants(text: str, d: int, channels: int, name: str) -> Floats:
-    """Return the constants of ``divide_by`` for ``d`` features: one for all, one for each, or one for each channel.
-
-    Raises
-    ------
-    SettingsError
-        If they are no positive numbers, or their count does not go with the features.
-    """
+def _agreed_constants(text: str, d: int, channels: int, name: str) -> Floats:
+    """Return the constants of ``divide_by`` for d features: one for all, one for each, or one for each channel."""
     try:
         values = np.array([float(part) for part in text.split(",")])
     except ValueError:

@@ -1,7 +1,7 @@
-"""What in clients' samples makes a result doubtful, though nothing is wrong with any file: said, not refused.
+"""Warn of what in clients' samples may spoil the result, though every file can be used.
 
-Samples are looked at as they were read: what counts from row to row, or stands for a missing value, can no longer be
-seen in windows and patches.
+The samples are those of the files: what counts from row to row, or stands for a missing value, can no longer be seen in
+windows and patches.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _UNITS = 100.0
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What is remembered of one client's samples.
+class SampleStatistics:
+    """Statistics of one client's samples, from which warnings are made.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class Facts:
     missing : float, optional
         A number that often stands for a missing value, far beyond all others of its feature.
     missing_in : tuple of int
-        Features that hold it; of images, all are looked at as one, and it is empty.
+        Features that hold it; of images, all are taken as one, and it is empty.
     mark : bytes
         The same for the same samples.
     spreads : (d,) array, optional
@@ -73,8 +73,8 @@ class Facts:
     names: tuple[str, ...]
 
 
-def facts(Y: Floats, shape: Sequence[int] = (), names: tuple[str, ...] = ()) -> Facts:
-    """Look at samples as they were read.
+def sample_statistics(Y: Floats, shape: Sequence[int] = (), names: tuple[str, ...] = ()) -> SampleStatistics:
+    """Return the statistics of samples as they were read.
 
     Parameters
     ----------
@@ -93,14 +93,14 @@ def facts(Y: Floats, shape: Sequence[int] = (), names: tuple[str, ...] = ()) -> 
     sizes = spreads(Y) if not image and d <= MOST else None
     counting = _all_along(Y, _counts) if d > 1 else ()
     times = tuple(j for j in _all_along(Y, _goes_one_way) if j not in counting)
-    return Facts(n, d, rms, counting, times, missing, missing_in, mark, sizes, image, names)
+    return SampleStatistics(n, d, rms, counting, times, missing, missing_in, mark, sizes, image, names)
 
 
 def _all_along(Y: Floats, holds: Callable[[Floats], NDArray[np.bool_]]) -> tuple[int, ...]:
     """Features, from 0, of whose rows something holds."""
     if Y.shape[1] < _FEWEST:
         return ()
-    likely = np.flatnonzero(holds(Y[:, :_FEWEST]))  # few are left for a look at all samples
+    likely = np.flatnonzero(holds(Y[:, :_FEWEST]))  # few are left to be tried on all samples
     return tuple(int(j) for j in likely if holds(Y[j : j + 1])[0])
 
 
@@ -136,24 +136,25 @@ def _stands_alone(row: Floats, value: float) -> bool:
     return len(others) > 0 and bool(max(-others.min(), others.max()) < abs(value) / 5)
 
 
-def doubts(clients: Mapping[str, Facts], turn: str, data: DataSettings | None = None) -> list[str]:
-    """Return in words for people what is doubtful, one line for each kind.
+def data_warnings(clients: Mapping[str, SampleStatistics], turn: str, data: DataSettings | None = None) -> list[str]:
+    """Return warnings of what may spoil the result, one line for each kind.
 
     Parameters
     ----------
-    clients : mapping of str to Facts
+    clients : mapping of str to SampleStatistics
+        By client's name.
     turn : str
         What to do if samples are in columns.
     data : DataSettings, optional
-        What is done to samples before they are learnt from; without it nothing is said of features in different units.
+        How samples are preprocessed; without it there is no warning of features in different units.
     """
     found = [_counting(clients), _times(clients), _marks(clients), _the_same(clients), _wide(clients, turn)]
     if data is not None and untouched(data):
-        found.append(different_units(clients))
+        found.append(unit_warning(clients))
     return [text for text in (*found, _other_units(clients)) if text]
 
 
-def _counting(clients: Mapping[str, Facts]) -> str:
+def _counting(clients: Mapping[str, SampleStatistics]) -> str:
     who = {name: one.counting for name, one in clients.items() if one.counting}
     if not who:
         return ""
@@ -164,7 +165,7 @@ def _counting(clients: Mapping[str, Facts]) -> str:
     )
 
 
-def _times(clients: Mapping[str, Facts]) -> str:
+def _times(clients: Mapping[str, SampleStatistics]) -> str:
     who = {name: one.times for name, one in clients.items() if one.times}
     if not who:
         return ""
@@ -172,7 +173,7 @@ def _times(clients: Mapping[str, Facts]) -> str:
     return f"{which} {'go' if many else 'goes'} up or down by whole numbers from sample to sample: times? Take it out"
 
 
-def _marks(clients: Mapping[str, Facts]) -> str:
+def _marks(clients: Mapping[str, SampleStatistics]) -> str:
     who = {name: one.missing_in for name, one in clients.items() if one.missing is not None}
     if not who:
         return ""
@@ -184,14 +185,14 @@ def _marks(clients: Mapping[str, Facts]) -> str:
     )
 
 
-def _the_same(clients: Mapping[str, Facts]) -> str:
+def _the_same(clients: Mapping[str, SampleStatistics]) -> str:
     seen: dict[bytes, str] = {}
     first = {name: seen.setdefault(one.mark, name) for name, one in clients.items()}
     copies = [f"{name} has the very samples of {original}" for name, original in first.items() if original != name]
     return f"{listed(copies)}; give each client its own" if copies else ""
 
 
-def _wide(clients: Mapping[str, Facts], turn: str) -> str:
+def _wide(clients: Mapping[str, SampleStatistics], turn: str) -> str:
     wide = [name for name, one in clients.items() if one.n_samples < one.n_features and not one.image]
     if not wide:
         return ""
@@ -203,12 +204,12 @@ def _wide(clients: Mapping[str, Facts], turn: str) -> str:
     return f"{has}; if its samples are in columns, {turn}"
 
 
-def different_units(clients: Mapping[str, Facts]) -> str:
-    """Return in words that features' spreads are so far apart that their units may differ; empty if they are not.
+def unit_warning(clients: Mapping[str, SampleStatistics]) -> str:
+    """Return a warning if features' spreads are so far apart that their units may differ, else nothing.
 
     Parameters
     ----------
-    clients : mapping of str to Facts
+    clients : mapping of str to SampleStatistics
         Where one has row numbers or times, nothing is said: that feature has to go first.
     """
     sizes = pooled([one.spreads for one in clients.values() if one.spreads is not None])
@@ -221,7 +222,7 @@ def different_units(clients: Mapping[str, Facts]) -> str:
     )
 
 
-def _other_units(clients: Mapping[str, Facts]) -> str:
+def _other_units(clients: Mapping[str, SampleStatistics]) -> str:
     sized = sorted((one.rms, name) for name, one in clients.items() if one.rms > 0)
     if not sized or sized[-1][0] <= _UNITS * sized[0][0]:
         return ""
@@ -232,7 +233,7 @@ def _other_units(clients: Mapping[str, Facts]) -> str:
     )
 
 
-def _features(who: Mapping[str, Collection[int]], clients: Mapping[str, Facts]) -> tuple[str, bool]:
+def _features(who: Mapping[str, Collection[int]], clients: Mapping[str, SampleStatistics]) -> tuple[str, bool]:
     """Name features of clients, and say whether they are several; where no feature is told, the clients alone."""
     which = sorted(set().union(*who.values()))
     if not which:

@@ -20,7 +20,7 @@ class Samples:
     shape : tuple of int
         Of a sample, row-major: (h, w) or (h, w, c) of images, else (d,).
     names : tuple of str
-        Of the features; empty if they have none.
+        The features' names; empty if they have none.
     rate : int
         Samples a second; 0 if it is not known.
     notes : tuple of str
@@ -35,11 +35,23 @@ class Samples:
 
 
 def plainly(names: tuple[str, ...]) -> list[str]:
-    """Return names as they are compared: capitals and spaces around them do not count."""
+    """Return names as they are compared: capitals and spaces around them do not count.
+
+    Parameters
+    ----------
+    names : tuple of str
+        The features' names.
+    """
     return [name.strip().casefold() for name in names]
 
 
 def names_mark(names: tuple[str, ...]) -> str:
-    """Return a short mark by which a server can tell whether clients' features have the same names; empty for none."""
+    """Return a short mark by which a server can tell whether clients' features have the same names; empty for none.
+
+    Parameters
+    ----------
+    names : tuple of str
+        The features' names.
+    """
     text = "\0".join(plainly(names))
     return hashlib.sha256(text.encode()).hexdigest()[:16] if names else ""

@@ -59,13 +59,27 @@ def pooled(clients: Sequence[Floats]) -> Floats:
 
 
 def differ(sizes: Floats) -> bool:
-    """Return whether features' spreads are so far apart that they are likely to be in different units."""
+    """Return whether features' spreads are so far apart that they are likely to be in different units.
+
+    Parameters
+    ----------
+    sizes : (d,) array
+        Spreads of the features.
+    """
     moving = sizes[sizes > 0]
     return bool(len(moving) > 1 and moving.max() > FACTOR * moving.min())
 
 
 def how_they_differ(sizes: Floats, names: Sequence[str] = ()) -> str:
-    """Return in words by how much features' spreads differ, with the smallest and largest ones."""
+    """Return in words by how much features' spreads differ, with the smallest and largest ones.
+
+    Parameters
+    ----------
+    sizes : (d,) array
+        Spreads of the features.
+    names : sequence of str
+        The features' names; empty if they have none.
+    """
     order = [int(j) for j in np.argsort(sizes, kind="stable") if sizes[j] > 0]
     ratio = float(f"{sizes[order[-1]] / sizes[order[0]]:.2g}")
     ends = (f"{feature(j, names)}: {sizes[j]:.2g}" for j in (order[0], order[-1]))
@@ -73,20 +87,48 @@ def how_they_differ(sizes: Floats, names: Sequence[str] = ()) -> str:
 
 
 def feature(j: int, names: Sequence[str] = ()) -> str:
-    """Return what feature ``j`` (from 0) is called: its number from 1, and its name if it has one."""
+    """Return what feature ``j`` (from 0) is called: its number from 1, and its name if it has one.
+
+    Parameters
+    ----------
+    j : int
+        Number of the feature, from 0.
+    names : sequence of str
+        The features' names; empty if they have none.
+    """
     return f"feature {labels([j], names)}"
 
 
 def labels(which: Sequence[int], names: Sequence[str] = ()) -> str:
-    """Return the numbers of features from 1, with their names: "1 ('age'), 4 ('mass') and 3 more"."""
+    """Return the numbers of features from 1, with their names: "1 ('age'), 4 ('mass') and 3 more".
+
+    Parameters
+    ----------
+    which : sequence of int
+        Numbers of features, from 0.
+    names : sequence of str
+        The features' names; empty if they have none.
+    """
     return listed(f"{j + 1}" + (f" ({names[j]!r})" if j < len(names) else "") for j in which)
 
 
-def constants(sizes: Floats) -> str:
-    """Return ``data.divide_by`` that brings features to about one size: their spreads in two digits; 1 if constant."""
+def suggested_divide_by(sizes: Floats) -> str:
+    """Return ``data.divide_by`` that brings features to about one size: their spreads in two digits; 1 if constant.
+
+    Parameters
+    ----------
+    sizes : (d,) array
+        Spreads of the features.
+    """
     return ", ".join(f"{float(f'{size:.1e}'):g}" if size > 0 else "1" for size in sizes)
 
 
 def untouched(data: DataSettings) -> bool:
-    """Return whether features are learnt from in the units in which the files have them."""
-    return data.divide_by is None and data.scale != "features" and not data.whiten and data.patch is None
+    """Return whether features are learnt from in the units in which the files have them.
+
+    Parameters
+    ----------
+    data : DataSettings
+        The table ``data`` of the settings.
+    """
+    return not data.bends and data.patch is None

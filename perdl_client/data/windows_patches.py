@@ -11,6 +11,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from common.data_settings import DataSettings
 from common.errors import DataError
 
 Floats = NDArray[np.floating]
@@ -18,7 +19,17 @@ Ints = NDArray[np.intp]
 
 
 def starts(length: int, size: int, stride: int) -> Ints:
-    """Return where pieces of ``size`` begin in ``length``: every ``stride`` places, and one that ends at the end."""
+    """Return where pieces of ``size`` begin in ``length``: every ``stride`` places, and one that ends at the end.
+
+    Parameters
+    ----------
+    length : int
+        The length of the whole.
+    size : int
+        The length of a piece.
+    stride : int
+        Places from one piece to the next.
+    """
     places = np.arange(0, length - size + 1, stride)
     return places if places[-1] == length - size else np.append(places, length - size)
 
@@ -53,7 +64,19 @@ def cut_windows(series: Floats, window: int, stride: int | None = None) -> Float
 
 
 def join_windows(windows: Floats, length: int, window: int, stride: int | None = None) -> Floats:
-    """Return the series (``length``, c) of windows as :func:`cut_windows` cuts it; overlaps are averaged, gaps NaN."""
+    """Return the series (``length``, c) of windows as :func:`cut_windows` cuts it; overlaps are averaged, gaps NaN.
+
+    Parameters
+    ----------
+    windows : (n, window * c) array
+        One window a row.
+    length : int
+        Rows of the series.
+    window : int
+        Rows in a window.
+    stride : int, optional
+        From one piece to the next; default no overlap.
+    """
     pieces = windows.reshape(len(windows), window, -1)
     total = np.zeros((length, pieces.shape[2]), dtype=windows.dtype)
     count = np.zeros((length, 1), dtype=windows.dtype)
@@ -69,6 +92,7 @@ def cut_patches(images: Floats, patch: int, stride: int | None = None) -> Floats
     Parameters
     ----------
     images : (n, h, w) or (n, h, w, c) array
+        Images of one size.
     patch : int
         Side in pixels.
     stride : int, optional
@@ -98,7 +122,19 @@ def cut_patches(images: Floats, patch: int, stride: int | None = None) -> Floats
 
 
 def join_patches(patches: Floats, shape: tuple[int, ...], patch: int, stride: int | None = None) -> Floats:
-    """Return the images, (n,) and ``shape``, that :func:`cut_patches` cut; overlaps are averaged, gaps NaN."""
+    """Return the images, (n,) and ``shape``, that :func:`cut_patches` cut; overlaps are averaged, gaps NaN.
+
+    Parameters
+    ----------
+    patches : (n * k, patch * patch * c) array
+        One patch a row.
+    shape : tuple of int
+        The shape of an image.
+    patch : int
+        Side in pixels.
+    stride : int, optional
+        From one piece to the next; default no overlap.
+    """
     rows, columns = (starts(side, patch, stride or patch) for side in shape[:2])
     channels = shape[2:]
     pieces = patches.reshape(-1, len(rows), len(columns), patch, patch, *channels)
@@ -149,8 +185,13 @@ class Cut:
             return self.piece[-1]
         return 1
 
-    def apply(self, rows: Floats) -> Floats:
-        """Return the pieces (n', d) of samples (n, prod(shape)).
+    def apply(self, Y: Floats) -> Floats:
+        """Return the pieces (d', n') of samples (d, n).
+
+        Parameters
+        ----------
+        Y : (d, n) array
+            Samples, in columns.
 
         Raises
         ------
@@ -163,24 +204,55 @@ class Cut:
                     f"data.window = {self.size}: needs a time series, but a sample is an image of "
                     f"{' x '.join(map(str, self.shape))}; cut images with data.patch"
                 )
-            return cut_windows(rows, self.size, self.stride)
+            return cut_windows(Y.T, self.size, self.stride).T
         if self.kind == "patch":
             if len(self.shape) not in (2, 3):
                 raise DataError(
                     f"data.patch = {self.size}: needs images (a folder of them, IDX, or an array n x height x width), "
                     f"but a sample is {self.shape[0]} plain numbers; save the array before it was flattened"
                 )
-            return cut_patches(rows.reshape(-1, *self.shape), self.size, self.stride)
-        return rows
+            return cut_patches(Y.T.reshape(-1, *self.shape), self.size, self.stride).T
+        return Y
 
     def undo(self, pieces: Floats, n: int) -> Floats:
-        """Return the ``n`` samples (n, prod(shape)) of pieces (n', d); overlaps are averaged, gaps NaN."""
+        """Return the samples (d, n) that were cut; overlaps are averaged, gaps NaN.
+
+        Parameters
+        ----------
+        pieces : (d', n') array
+            As they were cut.
+        n : int
+            How many samples there were.
+        """
         if self.kind == "window":
-            return join_windows(pieces, n, self.size, self.stride)
+            return join_windows(pieces.T, n, self.size, self.stride).T
         if self.kind == "patch":
-            return join_patches(pieces, self.shape, self.size, self.stride).reshape(n, -1)
+            return join_patches(pieces.T, self.shape, self.size, self.stride).reshape(n, -1).T
         return pieces
 
     def on(self, shape: tuple[int, ...]) -> Cut:
-        """The same for samples of another shape, with pieces at least end to end, so that :meth:`undo` knows all."""
+        """Return the same for samples of another shape, with pieces at least end to end, so that undo knows all.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            The shape of a sample.
+        """
         return Cut(self.kind, self.size, min(self.stride, self.size), shape)
+
+
+def cut_of(data: DataSettings, shape: tuple[int, ...]) -> Cut:
+    """Return how the settings cut samples.
+
+    Parameters
+    ----------
+    data : DataSettings
+        The table ``data`` of the settings.
+    shape : tuple of int
+        The shape of a sample.
+    """
+    if data.source == "video":  # there, they say what a client is
+        return Cut("", 0, 0, shape)
+    size = data.window or data.patch or 0
+    kind = "window" if data.window else "patch" if data.patch else ""
+    return Cut(kind, size, data.stride or size, shape)

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from perdl_client.formats.columns import kept_columns, to_drop
 from perdl_client.formats.file_checks import file_error, reading, require_package
+from perdl_client.formats.format import Format, Options, Table
 
 
-def read_arrow(path: Path, drop: str | None = None) -> tuple[NDArray[np.floating], tuple[str, ...]]:
-    """Return the numbers, a row each, and the columns' names; without the columns that ``drop`` lists.
+def _read(path: Path, options: Options) -> Table:
+    """Return the numbers and the columns' names, without the columns that ``drop`` lists.
 
     float32 if all columns are, else float64. A missing value is NaN. The index that pandas stores beside the
     columns is no feature and is left out.
@@ -28,13 +29,13 @@ def read_arrow(path: Path, drop: str | None = None) -> tuple[NDArray[np.floating
                 path, f"holds 0 {empty}: {table.num_rows} rows of {table.num_columns} columns; export the data again"
             )
         names = tuple(map(str, table.column_names))
-        kept = kept_columns(path, names, len(names), drop)
+        kept = kept_columns(path, names, len(names), options.drop)
         for j in kept:
             field = table.schema.field(j)
             if wrong := _what_is_wrong(field.type, to_drop(names, j)):
                 raise file_error(path, f"column {field.name!r} {wrong}")
         table = table.select(kept)
-        return _numbers(table), tuple(map(str, table.column_names))
+        return Table(_numbers(table), tuple(map(str, table.column_names)))
 
 
 def _read_parquet(path: Path) -> Any:
@@ -85,3 +86,7 @@ def _numbers(table: Any) -> NDArray[np.floating]:
     for feature, column in zip(features, table.columns, strict=True):
         feature[:] = column.cast(target, safe=False).to_numpy()
     return features.T
+
+
+PARQUET = Format("Parquet", _read, (".parquet",), has_columns=True)
+ARROW = Format("Feather", _read, (".feather", ".arrow"), has_columns=True)

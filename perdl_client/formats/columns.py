@@ -58,12 +58,28 @@ def _hint(wanted: str, names: Sequence[str], width: int) -> str:
 
 
 def column_name(names: Sequence[str], j: int) -> str:
-    """Return a column's name in brackets, to stand behind its number; empty if it has none."""
+    """Return a column's name in brackets, to stand behind its number; empty if it has none.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The features' names; empty if they have none.
+    j : int
+        Number of the column, from 0.
+    """
     return f" ({names[j]!r})" if j < len(names) and names[j] else ""
 
 
 def to_drop(names: Sequence[str], j: int) -> str:
-    """Say how a column is left out."""
+    """Say how a column is left out.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The features' names; empty if they have none.
+    j : int
+        Number of the column, from 0.
+    """
     name = names[j] if j < len(names) else ""
     plain = name and not set(name) & set("\"',=$`\\") and plainly(tuple(names)).count(plainly((name,))[0]) == 1
     word = name if plain else str(j + 1)
@@ -71,7 +87,15 @@ def to_drop(names: Sequence[str], j: int) -> str:
 
 
 def lacking(found: Sequence[str], expected: Sequence[str]) -> str:
-    """Say which columns are missing or too many, by name; empty if none is."""
+    """Say which columns are missing or too many, by name; empty if none is.
+
+    Parameters
+    ----------
+    found : sequence of str
+        Names of the columns that there are.
+    expected : sequence of str
+        Names of the columns that there should be.
+    """
     mine, theirs = plainly(tuple(found)), plainly(tuple(expected))
     missing = [name for name, plain in zip(expected, theirs, strict=True) if plain not in mine]
     more = [name for name, plain in zip(found, mine, strict=True) if plain not in theirs]

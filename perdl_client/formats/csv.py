@@ -6,38 +6,27 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perdl_client.formats.columns import kept_columns
 from perdl_client.formats.csv_faults import explain, refuse_cut_numbers, refuse_index
-from perdl_client.formats.csv_layout import Layout, cells_of, layout_of, rows
-from perdl_client.formats.file_checks import file_error, reading
+from perdl_client.formats.csv_layout import CsvLayout, cells_of, layout_of, rows
+from perdl_client.formats.file_checks import file_error, reading, require_no_other_kind
+from perdl_client.formats.format import Format, Options, Table
 
-Table = tuple[NDArray[np.float64], tuple[str, ...], tuple[str, ...]]
 
-
-def read_csv(path: Path, drop: str | None = None, turned: bool = False) -> Table:
+def _read(path: Path, options: Options) -> Table:
     """Return the table as the file has it, the names of its columns, and what to note.
 
     Parameters
     ----------
     path : Path
-    drop : str, optional
-        Names or numbers of columns to leave out, with commas between.
-    turned : bool
-        Whether samples are in columns.
-
-    Returns
-    -------
-    table : (rows, columns) array
-    names : tuple of str
-        Of the columns that are kept; none without a line of names.
-    notes : tuple of str
-        What of the file was left out, and what may have been misunderstood.
+    options : Options
+        ``drop``, and whether samples are in columns.
     """
+    require_no_other_kind(path)
     with reading(path, "a table of numbers in UTF-8 text"):
-        layout = layout_of(path, turned)
-        keep = _kept(path, layout, drop)
+        layout = layout_of(path, options.in_columns)
+        keep = _kept(path, layout, options.drop)
         if layout.delimiter == "," and not layout.names:
             refuse_cut_numbers(path, layout)
         refuse_index(path, layout, keep)
@@ -66,22 +55,21 @@ def read_csv(path: Path, drop: str | None = None, turned: bool = False) -> Table
             raise file_error(path, "holds 0 samples: it has no line of numbers; export it again")
         # A column without a name among others that have one.
         names = tuple(layout.names[j] or f"column {j + 1}" for j in keep) if layout.names else ()
-        return table, names, layout.notes + _said_of(repeated)
+        return Table(table, names, layout.notes + _said_of(repeated))
 
 
-def place_in_csv(path: Path, row: int, column: int, drop: str | None = None, turned: bool = False) -> str:
-    """Say where an editor shows a cell of the table, whose row and column are counted from 0."""
-    layout = layout_of(path, turned)
+def _place(path: Path, options: Options, row: int, column: int) -> str:
+    layout = layout_of(path, options.in_columns)
     number = next(number for i, (number, _) in enumerate(rows(path, layout)) if i == row)
-    return f"line {number}, column {_kept(path, layout, drop)[column] + layout.columns.start + 1}"
+    return f"line {number}, column {_kept(path, layout, options.drop)[column] + layout.columns.start + 1}"
 
 
-def _kept(path: Path, layout: Layout, drop: str | None) -> list[int]:
+def _kept(path: Path, layout: CsvLayout, drop: str | None) -> list[int]:
     names: Sequence[str] = layout.names if len(layout.names) == len(layout.columns) else ()
     return kept_columns(path, names, len(layout.columns), drop)
 
 
-def _checked(found: Iterator[tuple[int, str]], layout: Layout) -> Iterator[str]:
+def _checked(found: Iterator[tuple[int, str]], layout: CsvLayout) -> Iterator[str]:
     """Lines of which some cells are not read: all are as long, and what is read of none is empty."""
     delimiter, n_marks = layout.delimiter, layout.width - 1
     for _, line in found:
@@ -98,3 +86,6 @@ def _said_of(repeated: Sequence[int]) -> tuple[str, ...]:
         return ()
     more = f" and {len(repeated) - 1} more" if len(repeated) > 1 else ""
     return (f"line {repeated[0]}{more} repeats the names: left out (were files joined?)",)
+
+
+CSV = Format("CSV", _read, (".csv", ".tsv"), has_columns=True, place=_place)

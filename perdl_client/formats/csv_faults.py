@@ -14,7 +14,7 @@ from perdl_client.formats.csv_layout import (
     NUMBER,
     SPACED,
     THOUSANDS,
-    Layout,
+    CsvLayout,
     cells_of,
     records,
     rows,
@@ -22,13 +22,15 @@ from perdl_client.formats.csv_layout import (
 from perdl_client.formats.file_checks import file_error
 
 
-def explain(path: Path, layout: Layout, keep: Sequence[int]) -> None:
+def explain(path: Path, layout: CsvLayout, keep: Sequence[int]) -> None:
     """Find the first cell or line that is not part of a table of numbers, and raise.
 
     Parameters
     ----------
     path : Path
-    layout : Layout
+        The file.
+    layout : CsvLayout
+        How the file is laid out.
     keep : sequence of int
         Columns that are read, from 0.
     """
@@ -52,7 +54,7 @@ def explain(path: Path, layout: Layout, keep: Sequence[int]) -> None:
                 )
 
 
-def _explain_head(path: Path, layout: Layout) -> None:
+def _explain_head(path: Path, layout: CsvLayout) -> None:
     """Raise if the names are not as many as the columns."""
     if not layout.names or len(layout.names) == len(layout.columns):
         return
@@ -68,7 +70,7 @@ def _explain_head(path: Path, layout: Layout) -> None:
     raise file_error(path, f"line {first} has {layout.width} cells, line {head} has {len(layout.names)}; {cure}")
 
 
-def _explain_width(path: Path, layout: Layout, number: int, line: str, n_cells: int) -> None:
+def _explain_width(path: Path, layout: CsvLayout, number: int, line: str, n_cells: int) -> None:
     """Raise because a line is longer or shorter than most."""
     other = next(n for n, text in rows(path, layout) if _width(text, layout) == layout.width)
     (late, more), (early, less) = sorted([(number, n_cells), (other, layout.width)], reverse=True)
@@ -80,11 +82,11 @@ def _explain_width(path: Path, layout: Layout, number: int, line: str, n_cells: 
     raise file_error(path, f"line {late} has {more} cells, line {early} has {less}; {cure}")
 
 
-def _width(line: str, layout: Layout) -> int:
+def _width(line: str, layout: CsvLayout) -> int:
     return len(cells_of(line, layout.delimiter))
 
 
-def _wrong_cell(path: Path, layout: Layout, keep: Sequence[int], number: int, j: int, cell: str) -> str:
+def _wrong_cell(path: Path, layout: CsvLayout, keep: Sequence[int], number: int, j: int, cell: str) -> str:
     """Say what is wrong with a cell, or with the whole column that it stands in."""
     column, name = j + layout.columns.start + 1, column_name(layout.names, j)
     out = to_drop(layout.names, j)
@@ -96,8 +98,18 @@ def _wrong_cell(path: Path, layout: Layout, keep: Sequence[int], number: int, j:
     return f"line {number}, column {column}{name} {what}{_missing_after(path, layout, keep, number)}"
 
 
-def refuse_index(path: Path, layout: Layout, keep: Sequence[int]) -> None:
-    """Raise if all columns but the first have names: it is an index, row numbers say, and no feature."""
+def refuse_index(path: Path, layout: CsvLayout, keep: Sequence[int]) -> None:
+    """Raise if all columns but the first have names: it is an index, row numbers say, and no feature.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    layout : CsvLayout
+        How the file is laid out.
+    keep : sequence of int
+        Columns that are read, from 0.
+    """
     if not layout.names or layout.names[0] or 0 not in keep or not any(layout.names):
         return
     number = next((number for number, line in records(path) if line == layout.header), 1)
@@ -108,8 +120,16 @@ def refuse_index(path: Path, layout: Layout, keep: Sequence[int]) -> None:
     )
 
 
-def refuse_cut_numbers(path: Path, layout: Layout) -> None:
-    """Raise if commas between cells and decimal commas make two whole numbers of each: 0,05,1,20 for 0.05 and 1.20."""
+def refuse_cut_numbers(path: Path, layout: CsvLayout) -> None:
+    """Raise if commas between cells and decimal commas make two whole numbers of each: 0,05,1,20 for 0.05 and 1.20.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    layout : CsvLayout
+        How the file is laid out.
+    """
     zeros = ""
     for _, (_, line) in zip(range(50), rows(path, layout), strict=False):
         cells = [cell.strip() for cell in line.split(",")]
@@ -125,7 +145,7 @@ def refuse_cut_numbers(path: Path, layout: Layout) -> None:
         )
 
 
-def _missing_after(path: Path, layout: Layout, keep: Sequence[int], line: int) -> str:
+def _missing_after(path: Path, layout: CsvLayout, keep: Sequence[int], line: int) -> str:
     """Say which cells below a line would be found missing next."""
     columns = [j + layout.columns.start for j in keep]
     below = ((number, cells_of(text, layout.delimiter)) for number, text in rows(path, layout) if number > line)

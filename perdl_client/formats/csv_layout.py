@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from perdl_client.formats.file_checks import file_error
-from perdl_client.formats.number_names import NAMES, are_names, doubt_of, note_of
+from perdl_client.formats.number_names import NAMES, are_names, note_of_names, note_of_sample
 
 NUMBER = re.compile(r"\s*[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|nan|inf|infinity)\s*", re.IGNORECASE)
 DECIMAL_COMMA = re.compile(r"\s*[+-]?[0-9]*,[0-9]+(e[+-]?[0-9]+)?\s*", re.IGNORECASE)
@@ -31,7 +31,7 @@ _QUOTED_LINES = 20
 
 
 @dataclass(frozen=True)
-class Layout:
+class CsvLayout:
     """How a file is laid out.
 
     Attributes
@@ -72,7 +72,13 @@ class Layout:
 
 
 def records(path: Path) -> Iterator[tuple[int, str]]:
-    """Lines that are not blank, with the number that an editor shows; a cell in quotes may go over several."""
+    """Lines that are not blank, with the number that an editor shows; a cell in quotes may go over several.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    """
     try:
         with path.open(encoding="utf-8-sig") as file:
             source, ahead = enumerate(file, 1), deque[tuple[int, str]]()
@@ -90,9 +96,19 @@ def records(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def rows(
-    path: Path, layout: Layout, on_repetition: Callable[[int], object] = lambda number: None
+    path: Path, layout: CsvLayout, on_repetition: Callable[[int], object] = lambda number: None
 ) -> Iterator[tuple[int, str]]:
-    """Lines of numbers: those below the names, without repetitions of the names, of which is told."""
+    """Lines of numbers: those below the names, without repetitions of the names, of which is told.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    layout : CsvLayout
+        How the file is laid out.
+    on_repetition : callable (int) -> object
+        Told the number of a line that repeats the names.
+    """
     for number, line in islice(records(path), layout.skipped, None):
         if line != layout.header:
             yield number, line
@@ -101,16 +117,25 @@ def rows(
 
 
 def cells_of(line: str, delimiter: str) -> list[str]:
-    """Take a line apart."""
+    """Take a line apart.
+
+    Parameters
+    ----------
+    line : str
+        As the file has it.
+    delimiter : str
+        What stands between cells.
+    """
     return next(csv.reader([line], delimiter=delimiter))
 
 
-def layout_of(path: Path, turned: bool = False) -> Layout:
+def layout_of(path: Path, turned: bool = False) -> CsvLayout:
     """Find how a file is laid out.
 
     Parameters
     ----------
     path : Path
+        The file.
     turned : bool
         Whether samples are in columns: a first line of numbers is then a feature, and never taken for names.
 
@@ -124,7 +149,8 @@ def layout_of(path: Path, turned: bool = False) -> Layout:
         raise file_error(path, "holds 0 samples: all its lines are blank; export it again")
     told = _SEP.fullmatch(sample[0][1])
     start = int(told is not None)
-    first_row = next((i for i in range(start, len(sample)) if not _is_comment(sample[i][1])), len(sample))
+    rest = range(start, len(sample))
+    first_row = next((i for i in rest if not sample[i][1].lstrip(' "').startswith(COMMENTS)), len(sample))
     lines = sample[first_row:]
     if not lines:
         raise file_error(path, "holds 0 samples: only comments; export it again")
@@ -139,7 +165,7 @@ def layout_of(path: Path, turned: bool = False) -> Layout:
     comments, marked = sample[start:first_row], []
     if heads:
         named = _names_among(heads, width)
-        n_heads = next((i for i in range(named + 1, n_heads) if "number" in map(kind_of, table[i])), n_heads)
+        n_heads = next((i for i in range(named + 1, n_heads) if "number" in map(_kind_of, table[i])), n_heads)
     elif comments and (marked := _marked_names(comments[-1][1], delimiter, width)):
         comments = comments[:-1]
     elif not turned and (like := are_names(*_numbers_of(table, kinds))) == NAMES:
@@ -159,11 +185,11 @@ def layout_of(path: Path, turned: bool = False) -> Layout:
     if row_names:
         notes.append("the first cell of each row: left out as the row's name, since the line of names is one shorter")
     if like:
-        notes.append((note_of if like == NAMES else doubt_of)(*lines[0]))
+        notes.append((note_of_names if like == NAMES else note_of_sample)(*lines[0]))
     if not any(map(str.strip, head[width - trailing :])):
         head = head[: width - trailing]
     names = tuple(" ".join(cell.split()) for cell in head)
-    return Layout(
+    return CsvLayout(
         delimiter,
         first_row + n_heads,
         header,
@@ -176,10 +202,6 @@ def layout_of(path: Path, turned: bool = False) -> Layout:
     )
 
 
-def _is_comment(line: str) -> bool:
-    return line.lstrip(' "').startswith(COMMENTS)
-
-
 def _lines(lines: Sequence[tuple[int, str]]) -> str:
     first, last = lines[0][0], lines[-1][0]
     return f"line {first}" if first == last else f"lines {first} {'and' if len(lines) == 2 else 'to'} {last}"
@@ -190,7 +212,7 @@ def _delimiter(lines: Sequence[str]) -> str:
     return next((mark for mark in "\t;" if 2 * sum(mark in line for line in bare) >= len(bare)), ",")
 
 
-def kind_of(cell: str) -> str:
+def _kind_of(cell: str) -> str:
     """Say what a cell is meant to be: a number (with a decimal comma, say), missing, or text."""
     text = cell.strip()
     if text.lower() in MISSING:
@@ -200,20 +222,20 @@ def kind_of(cell: str) -> str:
 
 
 def _kind_of_column(table: Sequence[Sequence[str]], width: int, j: int) -> str:
-    found = Counter(kind_of(cells[j]) for cells in table if len(cells) == width)
+    found = Counter(_kind_of(cells[j]) for cells in table if len(cells) == width)
     if not found["text"] and not found["number"]:
         return "missing"
     return "number" if found["number"] >= found["text"] else "text"
 
 
 def _is_text(table: Sequence[Sequence[str]], width: int, j: int) -> bool:
-    found = Counter(kind_of(cells[j]) for cells in table if len(cells) == width)
+    found = Counter(_kind_of(cells[j]) for cells in table if len(cells) == width)
     return found["text"] > max(found["number"], 1)
 
 
 def _is_head(cells: Sequence[str], kinds: Sequence[str]) -> bool:
     """Whether a line stands above the numbers: more words than numbers in columns of numbers, or another width."""
-    mine = [kind_of(cell) for cell in cells]
+    mine = [_kind_of(cell) for cell in cells]
     if len(cells) != len(kinds):
         return mine[0] == "text"
     if "number" not in kinds:
@@ -226,7 +248,7 @@ def _is_head(cells: Sequence[str], kinds: Sequence[str]) -> bool:
 def _names_among(heads: Sequence[Sequence[str]], width: int) -> int:
     """Of the lines above the numbers, the one with most words; the last one if none has about as many cells."""
     near = [abs(len(cells) - width) <= 1 for cells in heads]
-    words = [sum(kind_of(cell) == "text" for cell in cells) * fits for cells, fits in zip(heads, near, strict=True)]
+    words = [sum(_kind_of(cell) == "text" for cell in cells) * fits for cells, fits in zip(heads, near, strict=True)]
     return words.index(max(words)) if any(words) else len(heads) - 1
 
 
@@ -236,9 +258,9 @@ def _numbers_of(table: Sequence[Sequence[str]], kinds: Sequence[str]) -> tuple[l
     Words among them are names for certain. A line that has a number above text is a row.
     """
     first = table[0]
-    if len(first) != len(kinds) or ("text", "number") in zip(kinds, map(kind_of, first), strict=True):
+    if len(first) != len(kinds) or ("text", "number") in zip(kinds, map(_kind_of, first), strict=True):
         return [], []
-    columns = [j for j, kind in enumerate(kinds) if kind == "number" and kind_of(first[j]) != "text"]
+    columns = [j for j, kind in enumerate(kinds) if kind == "number" and _kind_of(first[j]) != "text"]
     if not all(NUMBER.fullmatch(first[j]) for j in columns):
         return [], []
     return [first[j] for j in columns], [[row[j] for j in columns] for row in table[1:] if len(row) == len(kinds)]
@@ -269,9 +291,9 @@ def _name_rows(
     head: Sequence[str], body: Sequence[Sequence[str]], lines: Sequence[tuple[int, str]], delimiter: str
 ) -> bool:
     """Whether the first cells are names of rows: in quotes, text, or 1, 2, 3, ... that no decimal comma could make."""
-    if not head or set(map(kind_of, head)) != {"text"}:
+    if not head or set(map(_kind_of, head)) != {"text"}:
         return False
-    if all(line.startswith('"') or kind_of(cells[0]) == "text" for cells, (_, line) in zip(body, lines, strict=True)):
+    if all(line.startswith('"') or _kind_of(cells[0]) == "text" for cells, (_, line) in zip(body, lines, strict=True)):
         return True
     counted = [cells[0].strip() for cells in body] == [str(i + 1) for i in range(len(body))]
     return counted and delimiter != ","

@@ -21,19 +21,39 @@ _ABOUT = tuple(f"{name}{suffix}" for name in ("readme", "license") for suffix in
 
 
 def is_data(entry: Path) -> bool:
-    """Whether an entry of a folder is meant: not hidden, no README, not left behind by another program."""
+    """Whether an entry of a folder is meant: not hidden, no README, not left behind by another program.
+
+    Parameters
+    ----------
+    entry : Path
+        An entry of a client's folder.
+    """
     return entry.name[0] not in "._" and entry.name.lower() not in _ABOUT and not is_left_behind(entry)
 
 
 def is_left_behind(entry: Path) -> bool:
-    """Whether an office program, an editor or a system made this beside the data: a lock, a backup, its own notes."""
+    """Whether an office program, an editor or a system made this beside the data: a lock, a backup, its own notes.
+
+    Parameters
+    ----------
+    entry : Path
+        An entry of a client's folder.
+    """
     name = entry.name.lower()
     marked = name.startswith(("~$", "._", ".~lock.")) or name.endswith("~") or name[:1] == name[-1:] == "#"
     return marked or name in _LEFT_BEHIND
 
 
 def file_error(path: Path, message: str) -> DataError:
-    """Return the error that says in one line what is wrong with a file."""
+    """Return the error that says in one line what is wrong with a file.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    message : str
+        What is wrong, and the cure.
+    """
     return DataError(re.sub(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+", " ", f"{path}: {message}"))
 
 
@@ -62,7 +82,13 @@ _OTHER_KINDS = {
 
 
 def require_no_other_kind(path: Path) -> None:
-    """Raise if a file is plainly of another kind than its name says."""
+    """Raise if a file is plainly of another kind than its name says.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    """
     with reading(path, "a file"), path.open("rb") as file:
         start = file.read(64).lstrip(b"\xef\xbb\xbf \r\n\t").lower()
     for mark, message in _OTHER_KINDS.items():
@@ -72,7 +98,15 @@ def require_no_other_kind(path: Path) -> None:
 
 @contextmanager
 def reading(path: Path, what: str) -> Iterator[None]:
-    """Turn whatever a reader raises on a damaged file into a DataError; its text may hold data, so it is not quoted."""
+    """Turn whatever a reader raises on a damaged file into a DataError; its text may hold data, so it is not quoted.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    what : str
+        What the file should be, for errors.
+    """
     try:
         yield
     except DataError:
@@ -91,7 +125,21 @@ def reading(path: Path, what: str) -> Iterator[None]:
 def require_samples(
     path: Path, shape: tuple[int, ...], dtype: np.dtype[Any], name: str = "", max_dims: int = 4
 ) -> None:
-    """Raise unless an array of this shape and type can be samples: a matrix, or images along its first axis."""
+    """Raise unless an array of this shape and type can be samples: a matrix, or images along its first axis.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    shape : tuple of int
+        The array's shape.
+    dtype : numpy.dtype
+        The array's type.
+    name : str
+        The array's name, if it has one.
+    max_dims : int
+        Most dimensions that samples may have.
+    """
     what = f"array {name!r}" if name else "the array"
     if dtype.kind == "c":
         raise file_error(
@@ -114,7 +162,19 @@ def require_samples(
 def choose_array(
     path: Path, listing: Mapping[str, tuple[tuple[int, ...], str]], variable: str | None, max_dims: int = 4
 ) -> str:
-    """Name of the one array to read, of ``listing``: name → (shape, type)."""
+    """Name of the one array to read, of ``listing``: name → (shape, type).
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    listing : mapping of str to (shape, type)
+        The arrays of the file.
+    variable : str, optional
+        The name that is asked for.
+    max_dims : int
+        Most dimensions that samples may have.
+    """
     held = ", ".join(f"{name!r} {shape} {kind}" for name, (shape, kind) in list(listing.items())[:10]) or "no array"
     held += f" and {len(listing) - 10} more" if len(listing) > 10 else ""
     if variable is not None:
@@ -134,7 +194,15 @@ def choose_array(
 
 
 def require_package(path: Path, *modules: str) -> None:
-    """Raise unless the packages that read this kind of file are installed."""
+    """Raise unless the packages that read this kind of file are installed.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    *modules : str
+        The packages that the reader imports.
+    """
     for module in modules:
         try:
             import_module(module)

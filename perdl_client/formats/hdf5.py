@@ -16,6 +16,7 @@ from perdl_client.formats.file_checks import (
     require_package,
     require_samples,
 )
+from perdl_client.formats.format import Format, Table
 
 _OWN = ("#refs#", "#subsystem#")
 """Where MATLAB keeps what cells and objects hold."""
@@ -25,6 +26,15 @@ def read_hdf5(path: Path, variable: str | None, max_dims: int = 4) -> NDArray[An
     """Return the only dataset that can be samples, or the one named ``variable``, such as ``group/x``.
 
     MATLAB stores an array with its axes in reverse order; they come back as MATLAB has them.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    variable : str, optional
+        Name of the dataset.
+    max_dims : int
+        Most dimensions that samples may have.
     """
     require_package(path, "h5py")
     import h5py
@@ -74,3 +84,8 @@ def _shape_and_type(item: Any) -> tuple[tuple[int, ...], str]:
     if item.attrs.get("MATLAB_empty"):
         return tuple(int(size) for size in np.ravel(item[()])), kind
     return item.shape[::-1], kind
+
+
+HDF5 = Format(
+    "HDF5", lambda path, options: Table(read_hdf5(path, options.variable)), (".h5", ".hdf5"), has_variables=True
+)

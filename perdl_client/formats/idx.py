@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perdl_client.formats.file_checks import file_error, reading, require_samples
+from perdl_client.formats.format import Format, Options, Table
 
 _DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
@@ -21,6 +22,7 @@ def read_idx(path: str | Path) -> NDArray[Any]:
     Parameters
     ----------
     path : str or Path
+        The file.
 
     Returns
     -------
@@ -51,7 +53,7 @@ def read_idx(path: str | Path) -> NDArray[Any]:
         return np.frombuffer(raw, dtype, offset=start).reshape(shape)
 
 
-def read_idx_samples(path: Path) -> NDArray[Any]:
+def _read(path: Path, options: Options) -> Table:
     """Return the samples along the first axis."""
     samples = read_idx(path)
     if samples.ndim == 1:
@@ -59,4 +61,15 @@ def read_idx_samples(path: Path) -> NDArray[Any]:
             path, f"is 1-D, of shape {samples.shape}: labels rather than samples; give the file of the images"
         )
     require_samples(path, samples.shape, samples.dtype, max_dims=64)
-    return samples
+    return Table(samples)
+
+
+IDX = Format(
+    "IDX",
+    _read,
+    (".ubyte",),
+    known_as="IDX (*-idx3-ubyte, .gz or not)",
+    mark="idx",
+    samples_first=True,
+    full_scale={np.uint8: 255.0},
+)

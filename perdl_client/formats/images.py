@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perdl_client.formats.file_checks import file_error, is_data, reading
+from perdl_client.formats.format import Format, Options, Table
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".gif", ".webp")
 
 
-def read_images(folder: Path) -> NDArray[Any]:
+def _read(folder: Path, options: Options) -> Table:
     """Return the images upright along the first axis, (n, h, w) or (n, h, w, c), their numbers as they are."""
     with reading(folder, "a folder of images"):
         entries = list(filter(is_data, folder.iterdir()))
@@ -40,7 +41,7 @@ def read_images(folder: Path) -> NDArray[Any]:
             here, there = f"{w}x{h} {mode}", f"{files[0].name!r} is {w0}x{h0} {first_mode}"
             raise file_error(file, f"is {here}, but {there} (width x height, mode); give all images one size and mode")
         row[:] = image
-    return images
+    return Table(images)
 
 
 def _read_image(file: Path) -> tuple[NDArray[Any], str]:
@@ -56,7 +57,13 @@ def _read_image(file: Path) -> tuple[NDArray[Any], str]:
 
 @contextmanager
 def upright_image(file: Path) -> Iterator[Image]:
-    """Open an image and turn it as its EXIF tag says: cameras and phones store photographs turned."""
+    """Open an image and turn it as its EXIF tag says: cameras and phones store photographs turned.
+
+    Parameters
+    ----------
+    file : Path
+        The image file.
+    """
     import PIL.Image
     from PIL import ImageOps
 
@@ -69,6 +76,22 @@ def upright_image(file: Path) -> Iterator[Image]:
 
 
 def natural_order(path: Path) -> tuple[list[tuple[int, str]], str]:
-    """Sort key of the files in a folder: ``2.png`` before ``10.png``."""
+    """Sort key of the files in a folder: ``2.png`` before ``10.png``.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    """
     parts = re.split(r"([0-9]+)", path.name.lower())
     return [(int(part), "") if i % 2 else (0, part) for i, part in enumerate(parts)], path.name
+
+
+IMAGES = Format(
+    "images",
+    _read,
+    IMAGE_SUFFIXES,
+    of_folder=True,
+    samples_first=True,
+    full_scale={np.uint8: 255.0, np.uint16: 65535.0},
+)

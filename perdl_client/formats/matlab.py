@@ -6,16 +6,15 @@ import mmap
 import struct
 import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perdl_client.formats.file_checks import NUMERIC_TYPE, choose_array, file_error, reading, require_samples
+from perdl_client.formats.format import Format, Options, Table
 from perdl_client.formats.hdf5 import read_hdf5
 
 
-def read_mat(path: Path, variable: str | None) -> NDArray[Any]:
+def _read(path: Path, options: Options) -> Table:
     """Return the only matrix of numbers, or the one named ``variable``."""
     import scipy.io
 
@@ -23,9 +22,9 @@ def read_mat(path: Path, variable: str | None) -> NDArray[Any]:
         with path.open("rb") as file:
             start = file.read(520)
         if start.startswith(b"MATLAB 7.3") or b"\x89HDF\r\n\x1a\n" in (start[:8], start[512:]):
-            return read_hdf5(path, variable, max_dims=2)
+            return Table(read_hdf5(path, options.variable, max_dims=2))
         listing = {name: (shape, kind) for name, shape, kind in scipy.io.whosmat(path, appendmat=False)}
-        name = choose_array(path, listing, variable, max_dims=2)
+        name = choose_array(path, listing, options.variable, max_dims=2)
         kind = listing[name][1]
         if not NUMERIC_TYPE.fullmatch(kind):
             cure = f"save full({name})" if kind == "sparse" else "save the samples as a matrix of numbers"
@@ -34,7 +33,7 @@ def read_mat(path: Path, variable: str | None) -> NDArray[Any]:
             _require_sound_mat(path, name)
         table = scipy.io.loadmat(path, appendmat=False, variable_names=[name])[name]
         require_samples(path, table.shape, table.dtype, name, max_dims=2)
-        return np.asarray(table)
+        return Table(np.asarray(table))
 
 
 def _require_sound_mat(path: Path, name: str) -> None:
@@ -65,3 +64,6 @@ def _require_sound_mat(path: Path, name: str) -> None:
     code = pair.unpack_from(head, part)[0]
     if (code & 0xFFFF if code >> 16 else code) not in (1, 2, 3, 4, 5, 6, 7, 9, 12, 13):
         raise ValueError("unknown type of numbers")
+
+
+MAT = Format(".mat", _read, (".mat",), has_variables=True)

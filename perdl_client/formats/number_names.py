@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-NAMES, DOUBT = "names", "doubt"
+NAMES, UNCLEAR = "names", "unclear"
 
 _FEWEST_NAMES, _FEWEST_ROWS = 4, 3
 """Names and rows from which on nothing of this is chance."""
@@ -21,7 +21,7 @@ _FAR = 10
 
 
 def are_names(first: Sequence[str], below: Sequence[Sequence[str]]) -> str:
-    """Say whether the first line's numbers are names, may be (a doubt), or are a sample (empty).
+    """Say whether the first line's numbers are names, may be names (unclear), or are a sample (empty).
 
     They are names if they rise or fall in equal steps, next to no row below does, and they are written otherwise than
     the rows (whole numbers above decimals); or if they rise or fall, and lie far from all rows.
@@ -35,7 +35,7 @@ def are_names(first: Sequence[str], below: Sequence[Sequence[str]]) -> str:
 
     Returns
     -------
-    {"names", "doubt", ""}
+    {"names", "unclear", ""}
     """
     if len(first) < 2 or len(below) < _FEWEST_ROWS:
         return ""
@@ -46,19 +46,35 @@ def are_names(first: Sequence[str], below: Sequence[Sequence[str]]) -> str:
     otherwise, far = _written_otherwise(first, below), _far_from(x, Y)
     if len(first) >= _FEWEST_NAMES and (far or (equal and otherwise)):
         return NAMES
-    return DOUBT if far or (equal and (otherwise or len(first) > _FEWEST_NAMES)) else ""
+    return UNCLEAR if far or (equal and (otherwise or len(first) > _FEWEST_NAMES)) else ""
 
 
-def note_of(number: int, line: str) -> str:
-    """Say that a line was taken for names."""
+def note_of_names(number: int, line: str) -> str:
+    """Say that a line was taken for names.
+
+    Parameters
+    ----------
+    number : int
+        Of the line.
+    line : str
+        As the file has it.
+    """
     return (
         f"line {number} ({_begin(line)}) is taken for names, not for a sample: its numbers rise or fall like names, "
         "and those of the rows below do not; if it is a sample, put a line of names above it"
     )
 
 
-def doubt_of(number: int, line: str) -> str:
-    """Say that a line may have been names."""
+def note_of_sample(number: int, line: str) -> str:
+    """Say that a line was taken for a sample, but may be names.
+
+    Parameters
+    ----------
+    number : int
+        Of the line.
+    line : str
+        As the file has it.
+    """
     return (
         f"line {number} ({_begin(line)}) is taken for a sample, though its numbers rise or fall like names; if they "
         "are names, write them as words, such as c0, or take the line out"

@@ -1,61 +1,28 @@
 """Read a client's samples from the files people have; say in one line what is wrong with a file that cannot be used.
 
-People store samples in rows, the code wants them in columns. The transposition happens here and nowhere else. Each
-format has a module of its own, ``*_source.py``, whose reader returns an array with samples along its first axis.
+People store samples in rows, the code wants them in columns: :func:`_read_file` turns them, and no other code does.
 """
 
 from __future__ import annotations
 
 import difflib
-import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from common.errors import SettingsError
 from common.settings import Dtype
-from perdl_client.data.samples import Samples, plainly
-from perdl_client.formats.arrow import read_arrow
-from perdl_client.formats.columns import column_name, lacking
-from perdl_client.formats.csv import place_in_csv, read_csv
-from perdl_client.formats.file_checks import OTHER_FORMATS, file_error, is_data, reading, require_no_other_kind
-from perdl_client.formats.hdf5 import read_hdf5
-from perdl_client.formats.idx import read_idx_samples
-from perdl_client.formats.images import IMAGE_SUFFIXES, natural_order, read_images
-from perdl_client.formats.matlab import read_mat
-from perdl_client.formats.npy import read_npy, read_npz
-from perdl_client.formats.scales import as_floats
-from perdl_client.formats.video import VIDEO_SUFFIXES, read_video
-from perdl_client.formats.wav import read_wav
-
-KNOWN = (
-    ".npy, .npz, .csv, .tsv, .mat, .parquet, .feather, .arrow, .h5, .hdf5, .wav, IDX (*-idx3-ubyte, .gz or not), "
-    "videos (.mp4, .avi, ...) or a folder of images or of such files"
-)
-_FORMATS = {
-    ".npy": "npy",
-    ".npz": "npz",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".mat": "mat",
-    ".parquet": "parquet",
-    ".feather": "arrow",
-    ".arrow": "arrow",
-    ".h5": "hdf5",
-    ".hdf5": "hdf5",
-    ".wav": "wav",
-    ".ubyte": "idx",
-    **dict.fromkeys(VIDEO_SUFFIXES, "video"),
-}
-_WITH_VARIABLES = ("npz", "mat", "hdf5")
-_WITH_COLUMNS = ("csv", "parquet", "arrow")
-_ONE_WAY = ("idx", "images", "video", "wav")
-"""Formats whose first axis is that of the samples, whatever anyone says."""
-
-Orientation = Literal["rows", "columns"]
+from perdl_client.data.samples import Samples
+from perdl_client.formats.columns import column_name
+from perdl_client.formats.features import Features, Orientation, transpose_that_fits
+from perdl_client.formats.file_checks import OTHER_FORMATS, file_error, is_data, reading
+from perdl_client.formats.format import Format, Options
+from perdl_client.formats.images import natural_order
+from perdl_client.formats.registry import FORMATS, format_by_name, known_formats
 
 
 def load_samples(
@@ -108,9 +75,10 @@ def load_samples(
     if samples_in not in ("rows", "columns"):
         raise SettingsError(f'samples_in is {samples_in!r}; it must be "rows" or "columns"')
     path = Path(path)
+    options = Options(variable, drop, samples_in == "columns")
     features, parts = Features(), []
     for file in _parts(path):
-        part = _load_part(file, samples_in, variable, drop, allow_nan, dtype)
+        part = _read_file(file, options, allow_nan, dtype)
         if wrong := features.compare(part, file.name, samples_in):
             raise file_error(file, wrong)
         parts.append(part)
@@ -122,7 +90,7 @@ def load_samples(
     if n_features is not None and len(data) != n_features:
         wrong = f"has {len(data)} features per sample, but {n_features} are expected"
         cure = "; give every client a file with the same features, or correct n_features"
-        if other := _turned(samples, n_features, samples_in):
+        if other := transpose_that_fits(samples, n_features, samples_in):
             cure = f'; the transpose would fit: set samples_in = "{other}"'
         raise file_error(path, wrong + cure)
     return samples
@@ -145,128 +113,85 @@ def _joined(parts: list[Samples]) -> NDArray[np.floating]:
     return rows.T
 
 
-class Features:
-    """What the features of several files have in common, as the first ones have it."""
-
-    def __init__(self) -> None:
-        self.shape: tuple[int, ...] = ()
-        self.names: tuple[str, ...] = ()
-        self._first = self._first_named = ""
-        self._rated = (0, "")
-
-    def compare(self, samples: Samples, file: str, samples_in: Orientation = "rows") -> str:
-        """Say how the features of ``samples`` differ from those before, and the cure; nothing if they do not."""
-        self.shape = self.shape or samples.shape
-        self._first = self._first or file
-        d, expected = math.prod(samples.shape), math.prod(self.shape)
-        if d != expected:
-            if samples.names and self.names and (lacks := lacking(samples.names, self.names)):
-                return f"has {d} columns, {self._first_named!r} has {expected}: it {lacks}; give all the same columns"
-            cure = "; give all files the same features in the same order"
-            if other := _turned(samples, expected, samples_in):
-                cure = f"; the transpose would fit: turn that file, or let its client alone read samples in {other}"
-            return f"has {d} features per sample, but {expected} in {self._first!r}{cure}"
-        if samples.shape != self.shape and len(samples.shape) > 1 and len(self.shape) > 1:
-            return f"has samples of shape {samples.shape}, but {self.shape} in {self._first!r}; give all one size"
-        if samples.rate:
-            self._rated = self._rated if self._rated[0] else (samples.rate, file)
-            rate, rated = self._rated
-            if samples.rate != rate:
-                return f"has {samples.rate} samples a second, but {rate} in {rated!r}; bring them to the same rate"
-        if samples.names and not self.names:
-            self.names, self._first_named = samples.names, file
-        names, expected_names = plainly(samples.names), plainly(self.names)
-        if names and names != expected_names:
-            i = next(i for i, name in enumerate(names) if name != expected_names[i])
-            same = sorted(names) == sorted(expected_names)
-            cure = (
-                "bring its columns into the same order" if same else "give all files the same columns in the same order"
-            )
-            return (
-                f"column {i + 1} is called {samples.names[i]!r}, but {self.names[i]!r} in {self._first_named!r}; {cure}"
-            )
-        return ""
-
-
-def _turned(samples: Samples, expected: int, samples_in: Orientation) -> str:
-    """Return the other orientation, if the transpose would fit; else nothing."""
-    if len(samples.shape) > 1 or samples.data.shape[1] != expected:
-        return ""
-    return "columns" if samples_in == "rows" else "rows"
-
-
 def _parts(path: Path) -> list[Path]:
     """Return the files that make up a client's samples; a folder of images is one."""
     if not os.path.isdir(path):
         return [path]
     with reading(path, "a folder of data"):
         entries = sorted(filter(is_data, path.iterdir()), key=natural_order)
-    formats = {entry: None if entry.is_dir() else _format_by_name(entry) for entry in entries}
-    held = {one for one in formats.values() if one is not None}
-    if not held or set(formats.values()) == {"image"}:
+    formats = [None if entry.is_dir() else format_by_name(entry) for entry in entries]
+    first = next((one for one in formats if one is not None), None)
+    same = all(one is formats[0] for one in formats)
+    if first is None or (same and first.of_folder):
         if entries and all(entry.is_dir() for entry in entries):
             raise file_error(
                 path, f"holds folders ({entries[0].name!r}, ...), not samples; give one of them to a client"
             )
         return [path]
-    if len(set(formats.values())) > 1:
-        first = entries[0]
-        other = next(entry for entry in entries if formats[entry] != formats[first])
+    if not same:
+        other = next(entry for entry, one in zip(entries, formats, strict=True) if one is not formats[0])
         raise file_error(
-            path, f"holds {first.name!r} and {other.name!r}; keep files of one format alone in a client's folder"
+            path, f"holds {entries[0].name!r} and {other.name!r}; keep files of one format alone in a client's folder"
         )
     return entries
 
 
-def _load_part(
-    path: Path, samples_in: Orientation, variable: str | None, drop: str | None, allow_nan: bool, dtype: Dtype
-) -> Samples:
-    file_format = _format_of(path)
-    if variable is not None and file_format not in _WITH_VARIABLES:
-        raise file_error(path, f"variable = {variable!r} is for .npz, .mat and HDF5 files; leave it out here")
-    if drop is not None and file_format not in _WITH_COLUMNS:
-        raise file_error(path, f"drop = {drop!r} is for columns of CSV, Parquet and Feather files; leave it out here")
-    sideways = samples_in == "columns"
-    read = _read(path, file_format, variable, drop, sideways)
-    names, array = read.names, read.array
-    turned = array.ndim == 2 and file_format not in _ONE_WAY and sideways
+def _read_file(path: Path, options: Options, allow_nan: bool, dtype: Dtype) -> Samples:
+    """Return the samples of a file in columns."""
+    kind = _format_of(path)
+    if options.variable is not None and not kind.has_variables:
+        fitting = _in_words([one.title for one in FORMATS.values() if one.has_variables])
+        raise file_error(path, f"variable = {options.variable!r} is for {fitting} files; leave it out here")
+    if options.drop is not None and not kind.has_columns:
+        fitting = _in_words([one.title for one in FORMATS.values() if one.has_columns])
+        raise file_error(path, f"drop = {options.drop!r} is for columns of {fitting} files; leave it out here")
+    array, names, notes, rate = kind.read(path, options)
+    in_columns = options.in_columns and array.ndim == 2 and not kind.samples_first
     with reading(path, "a table of numbers"), np.errstate(over="ignore"):  # too large is infinite: refused later
-        array = as_floats(array, file_format, dtype, "F" if turned else "C")
-    data = array if turned else array.reshape(len(array), -1).T
+        array = _as_floats(array, kind.full_scale, dtype, "F" if in_columns else "C")
+    data = array if in_columns else array.reshape(len(array), -1).T
     if not allow_nan:
-        _require_finite(path, file_format, data, names, turned, drop)
+        _require_finite(path, kind, options, data, names, in_columns)
     shape = (len(data),) if array.ndim == 2 else array.shape[1:]
-    return Samples(data, shape, () if turned else names, read.rate, read.notes)
+    return Samples(data, shape, () if in_columns else names, rate, notes)
 
 
-def _format_by_name(path: Path) -> str | None:
-    suffix = path.suffix.lower()
-    if suffix in IMAGE_SUFFIXES:
-        return "image"
-    return _FORMATS.get(suffix, "idx" if "idx" in path.name.lower() else None)
+def _in_words(titles: list[str]) -> str:
+    return f"{', '.join(titles[:-1])} and {titles[-1]}"
 
 
-def _format_of(path: Path) -> str:
+def _as_floats(
+    array: NDArray[Any], full_scale: Mapping[type[np.generic], float], dtype: Dtype, order: Literal["C", "F"]
+) -> NDArray[np.floating]:
+    """Return numbers as floats, in this order in memory; no copy is made where they are so already."""
+    target: type[np.floating] = np.dtype(dtype).type
+    if array.dtype.kind == "f" and array.dtype.itemsize >= 4:
+        target = np.float32 if array.dtype.itemsize == 4 else np.float64
+    full = full_scale.get(array.dtype.type)
+    if full is None:
+        return np.asarray(array, dtype=target, order=order)
+    scaled: NDArray[np.floating] = np.divide(array, full, dtype=target, order=order)
+    return scaled
+
+
+def _format_of(path: Path) -> Format:
     if os.path.isdir(path):
-        return "images"
+        return next(one for one in FORMATS.values() if one.of_folder)
     if not os.path.exists(path):
         dangling = "is a link that leads nowhere; mend it, or give the file itself"
         raise file_error(path, dangling if os.path.islink(path) else _not_found(path))
     if not os.path.isfile(path):
         raise file_error(path, "is neither a file nor a folder; give the path of a data file")
-    file_format = _format_by_name(path)
-    if file_format == "image":
+    kind = format_by_name(path)
+    if kind is not None and kind.of_folder:
         raise file_error(path, "is a single image; give the folder that holds one image per sample")
-    if file_format is None:
+    if kind is None:
         cure = OTHER_FORMATS.get(path.suffix.lower(), "")
-        raise file_error(
-            path, f"has the unknown extension {path.suffix.lower()!r}; {cure}{' - ' * bool(cure)}known are {KNOWN}"
-        )
+        known = f"{cure}{' - ' * bool(cure)}known are {known_formats()}"
+        raise file_error(path, f"has the unknown extension {path.suffix.lower()!r}; {known}")
     if os.path.getsize(path) == 0:
         raise file_error(path, "is empty (0 bytes); copy or export it again")
-    if file_format in ("csv", "npy"):
-        require_no_other_kind(path)
-    return file_format
+    return kind
 
 
 def _not_found(path: Path) -> str:
@@ -278,47 +203,13 @@ def _not_found(path: Path) -> str:
     return "does not exist; " + (f"did you mean {' or '.join(map(repr, near))}?" if near else "correct the path")
 
 
-class _Read(NamedTuple):
-    """What a file has, samples along the first axis."""
-
-    array: NDArray[Any]
-    names: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    rate: int = 0
-
-
-def _read(path: Path, file_format: str, variable: str | None, drop: str | None, sideways: bool) -> _Read:
-    match file_format:
-        case "csv":
-            return _Read(*read_csv(path, drop, sideways))
-        case "parquet" | "arrow":
-            return _Read(*read_arrow(path, drop))
-        case "npy":
-            return _Read(read_npy(path))
-        case "npz":
-            return _Read(read_npz(path, variable))
-        case "mat":
-            return _Read(read_mat(path, variable))
-        case "hdf5":
-            return _Read(read_hdf5(path, variable))
-        case "idx":
-            return _Read(read_idx_samples(path))
-        case "video":
-            return _Read(read_video(path))
-        case "wav":
-            sound, rate = read_wav(path)
-            return _Read(sound, rate=rate)
-        case _:
-            return _Read(read_images(path))
-
-
 def _require_finite(
     path: Path,
-    file_format: str,
+    kind: Format,
+    options: Options,
     samples: NDArray[np.floating],
     names: tuple[str, ...],
-    turned: bool,
-    drop: str | None,
+    in_columns: bool,
 ) -> None:
     bad = np.isfinite(samples.T)
     if bad.all():
@@ -326,10 +217,10 @@ def _require_finite(
     np.logical_not(bad, out=bad)
     n_bad = int(np.count_nonzero(bad))
     sample, feature = divmod(int(bad.argmax()), bad.shape[1])
-    row, column = (feature, sample) if turned else (sample, feature)
-    place = f"sample {sample + 1}, feature {feature + 1}" + ("" if turned else column_name(names, column))
-    if file_format == "csv":
-        place += f", in {place_in_csv(path, row, column, drop, turned)}"
+    row, column = (feature, sample) if in_columns else (sample, feature)
+    place = f"sample {sample + 1}, feature {feature + 1}" + ("" if in_columns else column_name(names, column))
+    if kind.place is not None:
+        place += f", in {kind.place(path, options, row, column)}"
     raise file_error(
         path, f"has {n_bad} NaN or infinite of {bad.size} numbers, the first at {place}; drop or fill them"
     )

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from common.errors import DataError
 from common.protocol import natural_key
 from perdl_client.formats.file_checks import file_error, reading
+from perdl_client.formats.format import Format, Table
 from perdl_client.formats.images import IMAGE_SUFFIXES, upright_image
 from perdl_client.formats.video_length import require_whole_video
 
@@ -60,7 +61,17 @@ def read_frames(path: str | Path, every: int = 1, n_frames: int | None = None) -
 
 
 def read_video(path: Path, every: int = 1, n_frames: int | None = None) -> Bytes:
-    """Read the frames of a video file, (n, h, w, c); it needs the extra ``video``."""
+    """Read the frames of a video file, (n, h, w, c); it needs the extra ``video``.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    every : int
+        Take every so many-th frame.
+    n_frames : int, optional
+        Take at most so many.
+    """
     _require_imageio(path)
     require_whole_video(path)
     frames = _stack(islice(_video(path), 0, None if n_frames is None else n_frames * every, every))
@@ -77,6 +88,7 @@ def read_masks(path: str | Path, n_frames: int, every: int = 1) -> Bytes:
     path : str or Path
         A folder with one image for each frame of the video, in the same natural order, palette or grey.
     n_frames : int
+        Number of the video's frames.
     every : int
         As for the frames.
 
@@ -104,14 +116,26 @@ def read_masks(path: str | Path, n_frames: int, every: int = 1) -> Bytes:
 
 
 def masks_beside(path: str | Path) -> Path | None:
-    """Return the folder ``groundtruth`` next to a folder ``input``, as CDnet lays its videos out, if there is one."""
+    """Return the folder ``groundtruth`` next to a folder ``input``, as CDnet lays its videos out, if there is one.
+
+    Parameters
+    ----------
+    path : str or Path
+        Folder of the frames.
+    """
     path = Path(path).absolute()
     found = path.parent / "groundtruth" if path.name == "input" else path / "groundtruth"
     return found if found.is_dir() else None
 
 
 def frame_folder(path: str | Path) -> Path:
-    """Return where the frames are: ``input`` or ``frames`` inside a folder that has one, else the path itself."""
+    """Return where the frames are: ``input`` or ``frames`` inside a folder that has one, else the path itself.
+
+    Parameters
+    ----------
+    path : str or Path
+        Folder of the frames, or one that holds it.
+    """
     path = Path(path)
     return next((path / name for name in ("input", "frames") if (path / name).is_dir()), path)
 
@@ -172,3 +196,13 @@ def _video(path: Path) -> Iterator[tuple[Path, Bytes]]:
     with reading(path, "a video"):
         for frame in imageio.imiter(path, plugin="FFMPEG"):
             yield path, np.atleast_3d(np.asarray(frame, dtype=np.uint8))
+
+
+VIDEO = Format(
+    "videos",
+    lambda path, options: Table(read_video(path)),
+    VIDEO_SUFFIXES,
+    known_as="videos (.mp4, .avi, ...)",
+    samples_first=True,
+    full_scale={np.uint8: 255.0},
+)

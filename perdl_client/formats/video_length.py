@@ -19,7 +19,13 @@ _SLACK = 16
 
 
 def require_whole_video(path: Path) -> None:
-    """Raise if an AVI, MP4, MOV, MKV or WebM file has fewer bytes than it says; count its frames where that can be."""
+    """Raise if an AVI, MP4, MOV, MKV or WebM file has fewer bytes than it says; count its frames where that can be.
+
+    Parameters
+    ----------
+    path : Path
+        The video file.
+    """
     with reading(path, "a video"), path.open("rb") as file:
         start, size = file.read(64), path.stat().st_size
         declared = _declared_bytes(file, start, size)

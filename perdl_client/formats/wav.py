@@ -5,12 +5,11 @@ from __future__ import annotations
 import struct
 import warnings
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perdl_client.formats.file_checks import file_error, reading, require_samples
+from perdl_client.formats.format import Format, Options, Table
 
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
 _ENCODINGS = {2: "ADPCM", 6: "A-law", 7: "mu-law", 17: "IMA ADPCM", 49: "GSM", 80: "MPEG", 85: "MP3"}
@@ -18,7 +17,7 @@ _UNKNOWN_LENGTH = 0x7FFFF000
 """From here on a length stands for none: a program wrote to a pipe and could not know it."""
 
 
-def read_wav(path: Path) -> tuple[NDArray[Any], int]:
+def _read(path: Path, options: Options) -> Table:
     """Return (moments, channels), floats or integers with a sign, and how many moments a second."""
     from scipy.io import wavfile
 
@@ -32,7 +31,7 @@ def read_wav(path: Path) -> tuple[NDArray[Any], int]:
         require_samples(path, table.shape, table.dtype)
         if table.dtype == np.uint8:  # the one type without a sign
             table = (table ^ np.uint8(128)).view(np.int8)
-        return table, rate
+        return Table(table, rate=rate)
 
 
 def _require_whole_pcm(path: Path) -> None:
@@ -67,3 +66,12 @@ def _frame_of_pcm(path: Path, chunk: bytes, order: str) -> int:
         name = _ENCODINGS.get(encoding, f"encoding {encoding}")
         raise file_error(path, f"holds sound in {name}, not in PCM; export it as WAV with 16-bit PCM")
     return max(1, int(frame))
+
+
+WAV = Format(
+    "WAV",
+    _read,
+    (".wav",),
+    samples_first=True,
+    full_scale={np.int8: 2.0**7, np.int16: 2.0**15, np.int32: 2.0**31, np.int64: 2.0**63},
+)

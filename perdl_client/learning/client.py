@@ -17,8 +17,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from common.learners import LEARNERS
+from common.learning_settings import LearningSettings
 from common.rng import stream
-from common.settings import LearningSettings
 from perdl_client.learning.initialization import (
     best_warm_up,
     first_dictionary,
@@ -28,7 +29,6 @@ from perdl_client.learning.initialization import (
     usage,
     used_atoms,
 )
-from perdl_client.learning.learners import LEARNERS
 from perdl_client.learning.local_update import LocalUpdate, local_update, refine_local_dictionary, retract
 
 Floats = NDArray[np.floating]

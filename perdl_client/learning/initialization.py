@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from common.coders import Coder
 from common.errors import SettingsError
+from common.learners import LEARNERS, Learner
+from common.learning_settings import LearningSettings
 from common.rng import stream
-from common.settings import LearningSettings
-from perdl_client.learning.learners import LEARNERS, Learner
 
 Floats = NDArray[np.floating]
 

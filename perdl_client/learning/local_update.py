@@ -15,8 +15,8 @@ from scipy.optimize import linear_sum_assignment
 from common.aggregations import AGGREGATIONS
 from common.coders import Coder
 from common.dictionaries import atom_distances
+from common.learners import Learner
 from common.polar import polar_factor
-from perdl_client.learning.learners import Learner
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.intp]

@@ -1,8 +1,8 @@
 """The connection of a node to one server: patient calls of Flower's Fleet API, membership, messages in and out.
 
-It stands on Flower internals (the contract is in ``tests/perdl_client/node/test_node.py``) and uses the Fleet *client*
-rather than ``flwr.supernode.fleet_http_connection.http_request_response``: that helper ends the process when it
-cannot connect, sends SIGINT to itself when refused, retries without listening to anyone, and swallows exceptions.
+It stands on Flower internals (see ``tests/perdl_client/node/test_node.py`` for the contract) and uses the Fleet
+*client* rather than ``flwr.supernode.fleet_http_connection.http_request_response``: that helper ends the process when
+it cannot connect, sends SIGINT to itself when refused, retries without listening to anyone, and swallows exceptions.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flwr.app import Context, Message
 
@@ -19,6 +20,9 @@ from common.protocol import FINISH, ProtocolError, Scalar, check_name, one_line,
 from common.settings import learning_overrides
 from perdl_client.node.tls import Credentials
 
+if TYPE_CHECKING:
+    from perdl_client.data.memory import Memory
+
 
 def node_config(
     name: str,
@@ -28,10 +32,10 @@ def node_config(
     folder: Path | None,
     min_samples: int = 2,
     overrides: Sequence[str] = (),
-    on_doubt: Callable[[str], object] = lambda text: None,
+    on_warning: Callable[[str], object] = lambda text: None,
     drop: str | None = None,
-) -> dict[str, Scalar]:
-    """Return what a node is told at its start, after a look at the data.
+) -> tuple[dict[str, Scalar], Memory]:
+    """Check a client's data; return what its node is told at its start, and the memory that holds what was read.
 
     Parameters
     ----------
@@ -40,6 +44,7 @@ def node_config(
     data : Path, optional
         File or folder of samples; without it the server's synthetic data.
     samples_in : {"rows", "columns"}
+        How the file is laid out.
     variable : str, optional
         Name of the array in ``.npz``, ``.mat`` and HDF5 files.
     folder : Path, optional
@@ -48,8 +53,8 @@ def node_config(
         Samples that must use an atom before it is sent.
     overrides : sequence of str
         ``key=value`` of learning settings that are this client's own.
-    on_doubt : callable (str) -> object
-        Told of what is doubtful about the data.
+    on_warning : callable (str) -> object
+        Told of what may spoil the result.
     drop : str, optional
         Names or numbers of columns of tables to leave out, with commas between.
 
@@ -60,6 +65,8 @@ def node_config(
     PerdlError
         If the folder cannot be written.
     """
+    from perdl_client.data.memory import Memory
+
     try:
         check_name(name)
     except ProtocolError as error:
@@ -77,17 +84,21 @@ def node_config(
     except OSError as error:
         raise PerdlError(f"cannot write to {place}: {error.strerror}; choose another --folder") from None
     told["folder"] = str(place)
+    memory = Memory()
     if data is not None:
-        from perdl_client.data.quality import doubts, facts
-        from perdl_client.formats.read import Orientation, load_samples
+        from perdl_client.data.quality import data_warnings, sample_statistics
+        from perdl_client.formats.features import Orientation
+        from perdl_client.formats.read import load_samples
 
         if samples_in not in ("rows", "columns"):
             raise SettingsError(f"--samples-in {samples_in}: must be rows or columns")
         way: Orientation = "columns" if samples_in == "columns" else "rows"
         samples = load_samples(data, samples_in=way, variable=variable, drop=drop)
         turn = f"add --samples-in {'columns' if samples_in == 'rows' else 'rows'}"
-        for note in (*samples.notes, *doubts({name: facts(samples.data, samples.shape, samples.names)}, turn)):
-            on_doubt(note)
+        statistics = sample_statistics(samples.data, samples.shape, samples.names)
+        for note in (*samples.notes, *data_warnings({name: statistics}, turn)):
+            on_warning(note)
+        memory.hold(samples)
         told |= {"data": str(data.resolve()), "samples-in": samples_in}
         if variable:
             told["variable"] = variable
@@ -96,19 +107,37 @@ def node_config(
     elif match := re.fullmatch(r"client-(\d{1,6})", name):
         # client-3 of a synthetic federation is its third: weak clients are counted by number.
         told["partition-id"] = max(int(match[1]) - 1, 0)
-    return told
+    return told, memory
 
 
 def run_client(
     server: str,
     told: dict[str, Scalar],
+    memory: Memory,
     *,
     stop: threading.Event,
     max_wait: float,
     on_event: Callable[[str], None],
     credentials: Credentials | None = None,
 ) -> None:
-    """Join the server at ``HOST:PORT``, answer until the run is over, leave; in plain text without credentials.
+    """Join the server at ``HOST:PORT``, answer until the run is over, leave.
+
+    Parameters
+    ----------
+    server : str
+        ``HOST:PORT``.
+    told : dict
+        What the node is told, see :func:`node_config`.
+    memory : Memory
+        Holds what was read of the client's file.
+    stop : threading.Event
+        When it is set, the client leaves.
+    max_wait : float
+        Seconds to wait for a server that is not there.
+    on_event : callable (str) -> None
+        Told in words how it goes.
+    credentials : Credentials, optional
+        Plain text without them.
 
     Raises
     ------
@@ -117,11 +146,10 @@ def run_client(
     """
     from common.locks import locked
     from perdl_client.app import app
-    from perdl_client.data.memory import Memory, share_memory
+    from perdl_client.data.memory import share_memory
     from perdl_client.node.loop import run_node
 
     failures: list[PerdlError] = []
-    memory = Memory()
 
     def is_last(message: Message) -> bool:
         return message.metadata.message_type == FINISH
@@ -169,7 +197,17 @@ def _failures(last: Message, reply: Message) -> Iterator[PerdlError]:
 
 
 def run_stock(server: str, told: dict[str, Scalar], credentials: Credentials | None = None) -> int:
-    """Run Flower's own SuperNode until it is interrupted; return its exit code."""
+    """Run Flower's own SuperNode until it is interrupted; return its exit code.
+
+    Parameters
+    ----------
+    server : str
+        ``HOST:PORT``.
+    told : dict
+        What the node is told, see :func:`node_config`.
+    credentials : Credentials, optional
+        Plain text without them.
+    """
     from perdl_client.node.supernode import stock_command
 
     command, environment = stock_command(server, told, certs=credentials.folder if credentials else None)

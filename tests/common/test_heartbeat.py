@@ -49,7 +49,7 @@ def test_a_client_that_waits_for_its_server_is_alive_and_afterwards_is_not(tmp_p
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         nobody = f"127.0.0.1:{probe.getsockname()[1]}"
-    told = node_config("client-1", None, "rows", None, tmp_path)
+    told, memory = node_config("client-1", None, "rows", None, tmp_path)
     seen: list[bool] = []
 
     def look(folder: Path, over: threading.Event) -> None:
@@ -61,7 +61,7 @@ def test_a_client_that_waits_for_its_server_is_alive_and_afterwards_is_not(tmp_p
     watcher.start()
     try:
         with pytest.raises(FederationError, match="no server at"):
-            run_client(nobody, told, stop=threading.Event(), max_wait=0.5, on_event=lambda text: None)
+            run_client(nobody, told, memory, stop=threading.Event(), max_wait=0.5, on_event=lambda text: None)
     finally:
         over.set()
         watcher.join()

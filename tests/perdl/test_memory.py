@@ -8,9 +8,10 @@ from PIL import Image
 
 from common.settings import load_settings
 from perdl.check.files import check
-from perdl_client.data.load import Identity, load_data
+from perdl_client.data.load import load_data
 from perdl_client.data.moments import finite_sizes, variances
 from perdl_client.formats.read import load_samples
+from perdl_client.identity import Identity
 
 SHAPE = (12_000, 128)
 """Large beside what does not grow with the samples."""

@@ -16,8 +16,9 @@ from flwr.supercore.task_identity import TaskIdentity
 from common.protocol import FINISH, INITIALISE, UPDATE, pack, unpack
 from common.settings import load_settings
 from perdl_client.app import app
-from perdl_client.data.load import Identity, load_data
+from perdl_client.data.load import load_data
 from perdl_client.data.memory import memory_of
+from perdl_client.identity import Identity
 from perdl_client.state import VERSION
 
 RUNS = itertools.count(1)

@@ -22,7 +22,7 @@ from perdl.cli.app import app
 from perdl.cli.command import find_config
 from perdl.engines.run import simulate
 from perdl.report.page import render_report
-from perdl_client.data.load import SIMULATION
+from perdl_client.identity import SIMULATION
 
 SETTINGS = load_settings(find_config("files"))
 

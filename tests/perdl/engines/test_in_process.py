@@ -12,13 +12,13 @@ from flwr.app import Message
 from common.coders import HardThreshold
 from common.dictionaries import dictionary_distance
 from common.errors import DataError, FederationError
+from common.learners import LEARNERS
 from common.protocol import FINISH, INITIALISE, UPDATE, unpack
 from common.settings import load_settings
 from common.synthetic import generate
 from perdl.engines.in_process import InProcessGrid, run_in_process, simulation
 from perdl_client.app import app as client_app
 from perdl_client.learning.initialization import first_dictionary
-from perdl_client.learning.learners import LEARNERS
 from perdl_client.learning.local_update import local_update, retract
 from perdl_server.algorithm.matching import global_matching
 from perdl_server.app import app as server_app

@@ -19,7 +19,8 @@ import perdl
 from common.data_settings import DataSettings
 from common.dictionaries import dictionary_distance
 from common.errors import DataError, PerdlError, SettingsError
-from common.settings import LearningSettings, Settings, settings_from_values
+from common.learning_settings import LearningSettings
+from common.settings import Settings, settings_from_values
 from common.synthetic import generate, true_global_dictionary
 from perdl import PerDL
 from perdl.engines.run import simulate

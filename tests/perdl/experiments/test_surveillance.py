@@ -14,7 +14,8 @@ from perdl.engines.run import count_clients, simulate
 from perdl.experiments import fixed_camera, frame_clients
 from perdl.experiments.surveillance import run, sentences
 from perdl.experiments.video_measures import f1, foreground, majority, psnr
-from perdl_client.data.load import check_data, frame_samples
+from perdl_client.data.check import check_data
+from perdl_client.data.sources import frame_samples
 from perdl_client.formats.video import read_frames, read_masks
 
 N, SIDE = 12, 48

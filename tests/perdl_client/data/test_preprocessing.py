@@ -9,9 +9,10 @@ from common.coders import OMP, HardThreshold, TopK
 from common.data_settings import DataSettings
 from common.errors import DataError, PerdlError, SettingsError
 from common.settings import settings_from_values
-from perdl_client.data.load import Identity, load_data
-from perdl_client.data.preprocessing import Preprocessing, fit_preprocessing
+from perdl_client.data.load import load_data
+from perdl_client.data.preprocessing import PREPROCESSING, Preprocessing, fit_preprocessing
 from perdl_client.data.windows_patches import Cut
+from perdl_client.identity import Identity
 from perdl_client.model import ClientModel, load_model, save_model, shares
 
 rng = np.random.default_rng(0)
@@ -64,7 +65,9 @@ def test_whitening_equals_the_inverse_square_root_of_the_second_moment():
 
     preprocessing, _ = fitted(center=True, whiten=True)
     C = np.cov(Y, bias=True)
-    assert np.allclose(preprocessing.whitener, inv(sqrtm(C + 1e-3 * np.trace(C) / 4 * np.eye(4))).real, rtol=1e-6)
+    assert np.allclose(
+        preprocessing.numbers["whitener"], inv(sqrtm(C + 1e-3 * np.trace(C) / 4 * np.eye(4))).real, rtol=1e-6
+    )
 
 
 def test_constant_features_are_dropped_to_zero_and_given_back():
@@ -82,6 +85,16 @@ def test_constants_serve_the_channels_of_windows():
         np.ones((6, 9)), DataSettings(source="files", window=3, divide_by="2, 4"), "ada", 2
     )
     assert np.array_equal(preprocessing.apply(np.ones((6, 1))).ravel(), [0.5, 0.25] * 3)
+
+
+def test_every_setting_that_preprocesses_is_obeyed_by_one_step():
+    obeyed = [name for step in PREPROCESSING.values() for name in step.settings]
+    assert sorted(obeyed) == sorted(DataSettings.preprocessing_settings())
+
+
+def test_a_model_whose_step_is_not_registered_is_refused():
+    with pytest.raises(PerdlError, match=r"preprocessed by 'log', which is not in PREPROCESSING: register it first"):
+        Preprocessing.of({"steps": np.array(["log"]), "log": np.ones(1)})
 
 
 def test_float32_stays_float32():
@@ -122,21 +135,21 @@ def test_a_model_is_the_same_after_it_was_saved(tmp_path, coder, whiten):
     assert (other.coder, other.cut, other.names, other.measures) == (one.coder, one.cut, one.names, one.measures)
     assert np.array_equal(other.usage, one.usage)
     for method in ("encode", "unshared_energy", "explained"):
-        assert np.array_equal(getattr(other, method)(Y.T), getattr(one, method)(Y.T)), method
-    assert np.array_equal(other.reconstruct(Y.T, 2), one.reconstruct(Y.T, 2))
+        assert np.array_equal(getattr(other, method)(Y), getattr(one, method)(Y)), method
+    assert np.array_equal(other.reconstruct(Y, 2), one.reconstruct(Y, 2))
 
 
 def test_split_and_shares_add_up():
     one, Z = model(HardThreshold(0.5))
-    shared, own = one.split(Y.T)
-    assert np.allclose(shared + own, one.decode(one.encode(Y.T)))
-    X = one.encode(Y.T).T
+    shared, own = one.split(Y)
+    assert np.allclose(shared + own, one.decode(one.encode(Y)))
+    X = one.encode(Y)
     s, o = shares(Z, one.global_dictionary, one.local_dictionary, X)
     size = np.linalg.norm(Z) ** 2
     # Orthonormal atoms: the energy of their codes is what they explain.
     assert np.isclose(s, np.linalg.norm(X[:2]) ** 2 / size)
     assert np.isclose(o, np.linalg.norm(X[2:]) ** 2 / size)
-    assert np.isclose(one.explained(Y.T), s + o)
+    assert np.isclose(one.explained(Y), s + o)
     assert np.isclose(1 - s - o, np.linalg.norm(Z - one.dictionary @ X) ** 2 / size)
     assert shares(np.zeros((4, 2)), one.global_dictionary, one.local_dictionary, np.zeros((3, 2))) == (1.0, 0.0)
 
@@ -170,7 +183,7 @@ def test_what_is_constant_leaves_no_rounding_behind(data):
     """The mean of 0.1, taken a thousand times, is off by 1e-17, which is nothing to be learnt from."""
     held = np.vstack([rng.standard_normal((2, 1000)), np.full((1, 1000), 0.1)])
     preprocessing, Z = fitted(held, **data)
-    assert preprocessing.scale[2] == 1
+    assert preprocessing.numbers["scale"][2] == 1
     assert set(np.unique(Z[2])) == ({0.0} if "center" in data else {0.1})
     assert not fitted(np.tile([[0.1], [0.2], [0.3]], 50), **{**data, "center": True})[1].any()
 

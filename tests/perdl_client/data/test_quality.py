@@ -10,9 +10,10 @@ import pytest
 from common.data_settings import DataSettings
 from common.settings import load_settings
 from common.synthetic import generate
-from perdl_client.data.load import Identity, load_data
-from perdl_client.data.quality import doubts, facts
-from perdl_client.data.units import constants, pooled, spreads
+from perdl_client.data.load import load_data
+from perdl_client.data.quality import data_warnings, sample_statistics
+from perdl_client.data.units import pooled, spreads, suggested_divide_by
+from perdl_client.identity import Identity
 from perdl_client.learning.initialization import largest_feature_share
 from perdl_client.node.runner import node_config
 
@@ -22,7 +23,9 @@ ASIS = DataSettings(source="files")
 
 
 def found(*clients, shape=(), names=(), data=ASIS):
-    return doubts({f"c{i}": facts(Y, shape, names) for i, Y in enumerate(clients)}, "turn them", data)
+    return data_warnings(
+        {f"c{i}": sample_statistics(Y, shape, names) for i, Y in enumerate(clients)}, "turn them", data
+    )
 
 
 def with_row(j, row):
@@ -102,8 +105,8 @@ def test_constants_are_the_spreads_of_the_median_client_in_two_digits():
     np.testing.assert_allclose(spreads(np.vstack([rare, 1e200 * rare])), [1, 1e200])
     middle = pooled([np.array([1, 2, 0.0, 0]), np.array([1.26, 4, 3, 0]), np.array([700, 0.0377, 0, 0])])
     np.testing.assert_allclose(middle, [1.26, 2, 3, 0])
-    assert constants(middle) == "1.3, 2, 3, 1"
-    assert constants(pooled([])) == constants(pooled([np.ones(2), np.ones(3)])) == ""
+    assert suggested_divide_by(middle) == "1.3, 2, 3, 1"
+    assert suggested_divide_by(pooled([])) == suggested_divide_by(pooled([np.ones(2), np.ones(3)])) == ""
 
 
 def test_a_channel_that_carries_nearly_all_is_seen_in_windows():
@@ -118,7 +121,7 @@ def test_a_deployed_client_hears_of_its_series_and_images(tmp_path, monkeypatch,
     def heard(array):
         np.save("samples.npy", array)
         notes = []
-        told = node_config("ada", tmp_path / "samples.npy", "rows", None, None, on_doubt=notes.append)
+        told, _ = node_config("ada", tmp_path / "samples.npy", "rows", None, None, on_warning=notes.append)
         return told, notes
 
     images = RNG.random((30, 8, 8))

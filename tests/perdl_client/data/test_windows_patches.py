@@ -50,7 +50,7 @@ def test_of_what_no_piece_held_nothing_is_claimed():
     assert np.flatnonzero(np.isnan(joined)).tolist() == [2, 3, 6, 7]
     assert np.array_equal(joined[[0, 1, 4, 5, 8, 9]], [0, 1, 4, 5, 8, 9])
     cut = Cut("window", 2, 4, (1,)).on((1,))
-    assert np.array_equal(cut.undo(cut.apply(np.arange(10.0)[:, None]), 10).ravel(), np.arange(10))
+    assert np.array_equal(cut.undo(cut.apply(np.arange(10.0)[None]), 10).ravel(), np.arange(10))
 
 
 def test_what_cannot_be_cut_is_said_with_the_numbers():

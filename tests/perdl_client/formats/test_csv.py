@@ -6,9 +6,10 @@ import pytest
 from common.data_settings import DataSettings
 from common.errors import DataError
 from common.settings import load_settings
-from perdl_client.data.load import check_data
+from perdl_client.data.check import check_data
 from perdl_client.data.samples import Samples
-from perdl_client.formats.read import Features, load_samples
+from perdl_client.formats.features import Features
+from perdl_client.formats.read import load_samples
 from perdl_client.node.runner import node_config
 
 TABLE = np.round(np.random.default_rng(0).standard_normal((8, 4)), 4)
@@ -190,7 +191,7 @@ def test_a_simulation_and_a_client_leave_columns_out_and_tell_what_else_was(tmp_
     assert "client-1, client-2: line 1 at the top: left out as a comment" in check_data(load_settings(None, told))
     said = []
     data = tmp_path / "data" / "1.csv"
-    config = node_config("ada", data, "rows", None, tmp_path / "own", on_doubt=said.append, drop="id,t")
+    config, _ = node_config("ada", data, "rows", None, tmp_path / "own", on_warning=said.append, drop="id,t")
     assert config["drop"] == "id,t"
     assert "line 1 at the top: left out as a comment" in said
 

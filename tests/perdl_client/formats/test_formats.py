@@ -14,7 +14,8 @@ from scipy.io import wavfile
 from common.errors import DataError
 from common.settings import load_settings, override_settings
 from perdl.check.files import find_clients
-from perdl_client.data.load import check_data, client_files
+from perdl_client.data.check import check_data
+from perdl_client.data.sources import client_files
 from perdl_client.formats.read import load_samples
 
 TABLE = np.random.default_rng(0).standard_normal((7, 4))

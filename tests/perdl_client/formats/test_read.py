@@ -140,9 +140,9 @@ def test_lossy_and_palette_images_are_read_as_intensities(tmp_path, suffix):
     np.testing.assert_allclose(load_samples(tmp_path).data, np.full((60, 1), 128 / 255), atol=3 / 255)
 
 
-@pytest.mark.parametrize("suffix", ["png", "tif"])
-def test_images_of_16_bits_have_the_range_of_those_of_8_bits(tmp_path, suffix):
-    image = np.array([[0, 257, 40_000], [65_535, 1, 2]], np.uint16)
+@pytest.mark.parametrize(("suffix", "order"), [("png", "<"), ("tif", "<"), ("tif", ">")])
+def test_images_of_16_bits_have_the_range_of_those_of_8_bits(tmp_path, suffix, order):
+    image = np.array([[0, 257, 40_000], [65_535, 1, 2]], f"{order}u2")
     Image.fromarray(image).save(tmp_path / f"a.{suffix}")
     samples = load_samples(tmp_path).data
     assert samples.dtype == np.float64

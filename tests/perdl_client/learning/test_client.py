@@ -9,11 +9,11 @@ import pytest
 
 from common.coders import HardThreshold
 from common.dictionaries import dictionary_distance
+from common.learners import LEARNERS
 from common.settings import settings_from_values
 from common.synthetic import generate
 from perdl_client.learning.client import NOTHING_SEEN, ClientLearner, Watch, restart_local_dictionary
 from perdl_client.learning.initialization import objective, warm_up
-from perdl_client.learning.learners import LEARNERS
 from perdl_client.learning.local_update import retract
 
 CODER = HardThreshold(0.15)

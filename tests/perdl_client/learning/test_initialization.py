@@ -5,6 +5,7 @@ import pytest
 
 from common.coders import OMP, HardThreshold, TopK
 from common.dictionaries import dictionary_distance
+from common.learners import LEARNERS, Learner, Step
 from common.rng import stream
 from common.synthetic import generate
 from perdl_client.learning.initialization import (
@@ -16,7 +17,6 @@ from perdl_client.learning.initialization import (
     used_atoms,
     warm_up,
 )
-from perdl_client.learning.learners import LEARNERS, Learner, Step
 
 ORTHOGONAL, CODER = LEARNERS["orthogonal"], HardThreshold(0.15)
 

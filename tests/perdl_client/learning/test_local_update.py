@@ -8,8 +8,8 @@ import scipy.linalg
 
 from common.coders import OMP, HardThreshold, TopK
 from common.dictionaries import dictionary_distance
+from common.learners import LEARNERS, Learner, Step
 from common.synthetic import generate
-from perdl_client.learning.learners import LEARNERS, Learner, Step
 from perdl_client.learning.local_update import align, local_update, refine_local_dictionary, relative_error, retract
 
 CODER = HardThreshold(0.15)

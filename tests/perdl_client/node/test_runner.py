@@ -17,7 +17,7 @@ from perdl_client.node.runner import node_config, run_client
 def end_with(monkeypatch, tmp_path, last):
     """A run of one message, its last."""
     TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 7, 1, 1
-    told = node_config("ada", None, "rows", None, tmp_path / "own")
+    told, memory = node_config("ada", None, "rows", None, tmp_path / "own")
     context = Context(5, 3, told, RecordDict(), {})
 
     def run_node(server, app, node_config, *, is_last, **rest):
@@ -26,7 +26,7 @@ def end_with(monkeypatch, tmp_path, last):
         app(message, context)
 
     monkeypatch.setattr("perdl_client.node.loop.run_node", run_node)
-    run_client("127.0.0.1:1", told, stop=threading.Event(), max_wait=1.0, on_event=lambda text: None)
+    run_client("127.0.0.1:1", told, memory, stop=threading.Event(), max_wait=1.0, on_event=lambda text: None)
 
 
 def test_a_client_whose_model_is_not_written_does_not_end_as_if_it_were(monkeypatch, tmp_path):

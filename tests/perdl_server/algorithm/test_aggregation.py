@@ -9,8 +9,8 @@ from common.aggregations import AGGREGATIONS
 from common.coders import HardThreshold
 from common.dictionaries import dictionary_distance
 from common.errors import SettingsError
+from common.learners import LEARNERS, orthogonal_step
 from common.synthetic import generate
-from perdl_client.learning.learners import LEARNERS, orthogonal_step
 from perdl_client.learning.local_update import local_update
 from perdl_server.algorithm.aggregation import (
     COMBINE,

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 import scipy.linalg
 
+import perdl_client.learning.learners
 from common.coders import OMP, HardThreshold, TopK
 from common.dictionaries import dictionary_distance, match_atoms
+from common.learners import LEARNERS, gradient_step, orthogonal_step, projected_step
 from common.synthetic import generate
 from perdl_client.learning.initialization import objective
-from perdl_client.learning.learners import LEARNERS, gradient_step, orthogonal_step, projected_step
 
 STEPS = {"orthogonal": orthogonal_step, "gradient": gradient_step, "projected": projected_step}
 CODERS = [HardThreshold(0.5), TopK(2), OMP(2)]
@@ -34,6 +35,7 @@ def problem(seed, d=6, r=4, n=30):
 def test_the_registry_names_every_learner():
     assert {name: learner.step for name, learner in LEARNERS.items()} == STEPS
     assert [name for name, learner in LEARNERS.items() if learner.orthonormal] == ["orthogonal"]
+    assert perdl_client.learning.learners.LEARNERS is LEARNERS
 
 
 @pytest.mark.parametrize("name", ["orthogonal", "gradient"])

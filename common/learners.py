@@ -1,0 +1,174 @@
+r"""Learners: one step of a dictionary-learning algorithm on one client's samples (A_i in the paper).
+
+All decrease, in one way or another,
+
+.. math:: \lVert Y - D X\rVert_F^2, \qquad Y\ (d, n),\ D\ (d, r),\ X\ (r, n) \text{ sparse.}
+
+A step is a pure function ``(Y, D, coder, ...) -> Step``. To add a learner, write such a function and enter it in
+:data:`LEARNERS`.
+
+Sources: orthogonal step: Liang et al. 2022, algorithm 1 (algorithm 4 of the paper); gradient step: algorithm 5 of the
+paper; projected step: Arora, Ge, Ma, Moitra 2015, "Simple, efficient, and neural algorithms for sparse coding",
+algorithm 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.coders import Coder
+from common.polar import polar_factor
+
+Floats = NDArray[np.floating]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one step gives.
+
+    Attributes
+    ----------
+    dictionary : (d, r) array
+        D^(t+1), its columns in the order of the old dictionary's.
+    codes : (r, n) array
+        X^(t): the codes of the samples in the *old* dictionary, from which the step was computed.
+    """
+
+    dictionary: Floats
+    codes: Floats
+
+
+def orthogonal_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5) -> Step:
+    r"""One step of alternating minimisation for orthonormal dictionaries.
+
+    .. math:: X = \text{coder}(Y, D), \qquad D^+ = \mathrm{Polar}(Y X^\top)
+
+    Parameters
+    ----------
+    Y : (d, n) array
+        Samples, in columns.
+    D : (..., d, r) array
+        ``r <= d``; a stack of dictionaries takes a step each, where the coder takes stacks.
+    coder : Coder
+        Gives the codes.
+    step_size : float
+        Not used: the step is an exact minimisation.
+
+    Returns
+    -------
+    Step
+        ``dictionary`` has orthonormal columns. Where ``Y X'`` has no full rank (dead atoms) it is completed nearest
+        to ``D``.
+    """
+    X = coder(Y, D)
+    return Step(polar_factor(Y @ X.mT, prior=D), X)
+
+
+def gradient_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5) -> Step:
+    r"""One gradient step on the squared error.
+
+    .. math:: X = \text{coder}(Y, D), \qquad D^+ = D - 2\eta (DX - Y) X^\top,
+              \qquad 2\eta = \text{step\_size} / \lVert X X^\top\rVert_2
+
+    Parameters
+    ----------
+    Y : (d, n) array
+        Samples, in columns.
+    D : (d, r) array
+        Any ``r``.
+    coder : Coder
+        Gives the codes.
+    step_size : float
+        In (0, 2): relative to the inverse of the curvature, so that no unit of the data enters. With codes ``D'Y`` an
+        atom's norm moves twice as fast as its direction: 0.5 sets the norm right at once, 1 makes it swing.
+
+    Returns
+    -------
+    Step
+        Atoms that no sample uses stay as they are.
+    """
+    X = coder(Y, D)
+    second_moment = X @ X.T
+    curvature = _largest_eigenvalue(second_moment)
+    if curvature == 0:
+        return Step(D.copy(), X)
+    gradient = D @ second_moment - Y @ X.T
+    return Step(D - D.dtype.type(step_size / curvature) * gradient, X)
+
+
+def projected_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5) -> Step:
+    r"""One step of Arora et al. 2015, algorithm 5: gradient with the current atom projected out of the others.
+
+    For every atom ``i``, with :math:`B^{(i)}` the dictionary whose atom ``i`` is :math:`D_i` and whose others are
+    projected off it,
+
+    .. math:: X^{(i)} = \text{coder}(Y, B^{(i)}), \qquad
+              D_i^+ = D_i + \eta_i (Y - B^{(i)} X^{(i)})\, \mathrm{sign}(X^{(i)}_i)^\top,
+              \qquad \eta_i = \text{step\_size} / \lVert X^{(i)}_i\rVert_1
+
+    Parameters
+    ----------
+    Y : (d, n) array
+        Samples, in columns.
+    D : (d, r) array
+        Any ``r``.
+    coder : Coder
+        Gives the codes.
+    step_size : float
+        In (0, 2), as for :func:`gradient_step`.
+
+    Returns
+    -------
+    Step
+        ``codes`` are row ``i`` of each :math:`X^{(i)}`. Atoms that no sample uses stay as they are.
+
+    Notes
+    -----
+    ``r`` codings, each of a dictionary that differs from ``D`` by one rank: about ``r`` times a gradient step.
+    """
+    out, codes = D.copy(), np.zeros((D.shape[1], Y.shape[1]), dtype=Y.dtype)
+    for i, atom in enumerate(D.T):
+        squared = atom @ atom
+        if squared == 0:
+            continue
+        B = D - np.outer(atom, (atom @ D) / squared)
+        B[:, i] = atom
+        X = coder(Y, B)
+        codes[i] = X[i]
+        size = np.abs(X[i]).sum()
+        if size > 0:
+            signs = np.sign(X[i])
+            out[:, i] += D.dtype.type(step_size / size) * (Y @ signs - B @ (X @ signs))
+    return Step(out, codes)
+
+
+def _largest_eigenvalue(S: Floats) -> float:
+    return float(np.linalg.eigvalsh(S.astype(np.float64))[-1]) if len(S) else 0.0
+
+
+@dataclass(frozen=True)
+class Learner:
+    """A step and what the rest of the client must know of it.
+
+    Attributes
+    ----------
+    step : callable ``(Y, D, coder, step_size) -> Step``
+    orthonormal : bool
+        Whether its dictionaries have orthonormal columns. The local block is then kept orthogonal to the global one,
+        and at most d atoms fit.
+    """
+
+    step: Callable[[Floats, Floats, Coder, float], Step]
+    orthonormal: bool = False
+
+
+LEARNERS: dict[str, Learner] = {
+    "orthogonal": Learner(orthogonal_step, orthonormal=True),
+    "gradient": Learner(gradient_step),
+    "projected": Learner(projected_step),
+}
+"""By the name that the setting ``learner`` takes."""

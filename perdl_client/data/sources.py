@@ -1,0 +1,260 @@
+"""Where a client's samples come from: its own file, a simulation's files, frames of a video, MNIST, or made up."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.errors import DataError, SettingsError
+from common.protocol import ProtocolError, check_name, natural_key
+from common.settings import Settings
+from common.synthetic import ClientTruth, generate
+from perdl_client.data.mnist import label_partition, load_mnist
+from perdl_client.data.samples import Samples
+from perdl_client.data.video_layouts import LAYOUTS, crop
+from perdl_client.formats.file_checks import is_data
+from perdl_client.formats.read import load_samples
+from perdl_client.formats.video import frame_folder, read_frames
+from perdl_client.identity import Identity, is_simulation
+
+Floats = NDArray[np.floating]
+
+NO_ARRAYS = 'data.source = "memory" is for arrays that perdl.PerDL is given; for files set data.source = "files"'
+SAMPLES = "samples"
+"""Of a node's configuration: its samples (d, n), where the engine runs in the process that holds them."""
+
+
+def truth(identity: Identity, settings: Settings) -> ClientTruth | None:
+    """Return what the data were made of, None where they are not synthetic.
+
+    Parameters
+    ----------
+    identity : Identity
+        Who the client is.
+    settings : Settings
+        The run's settings.
+    """
+    if "data" in identity.node_config or settings.data.source != "synthetic":
+        return None
+    s = settings.synthetic
+    weak = identity.partition < s.weak_clients
+    return generate(
+        settings.seed,
+        identity.name,
+        n_features=s.n_features,
+        n_global=s.n_global,
+        n_local=s.n_local,
+        n_samples=s.weak_samples if weak else settings.data.n_samples or 200,
+        sparsity=s.sparsity,
+        amplitude=s.amplitude,
+        noise=s.noise,
+    )
+
+
+def read_samples(identity: Identity, settings: Settings, held: Samples | None = None) -> Samples:
+    """Return a client's samples as they are stored, in columns.
+
+    Parameters
+    ----------
+    identity : Identity
+        Who the client is.
+    settings : Settings
+        The run's settings.
+    held : Samples, optional
+        What was read of the client's file already.
+
+    Raises
+    ------
+    DataError
+        If the client has no data, or they cannot be read.
+    """
+    data, own = settings.data, identity.node_config
+    if SAMPLES in own:
+        return _plain(own[SAMPLES])
+    if "data" in own:
+        if data.source == "synthetic":  # others would take part with made-up samples, and nobody would notice
+            raise DataError(
+                f"{identity.name} was started with --data, but the run is of synthetic samples: start the server with "
+                "the preset files, or -c data.source=files"
+            )
+        return held or load_samples(
+            str(own["data"]),
+            samples_in=own.get("samples-in", "rows"),
+            variable=own.get("variable") or None,
+            drop=own.get("drop") or None,
+            dtype=settings.dtype,
+        )
+    known = truth(identity, settings)
+    if known is not None:
+        return _plain(known.data)
+    if not is_simulation():
+        raise DataError(
+            f"{identity.name} was given no data: start it with --data FILE "
+            "(a client reads no path that the server names)"
+        )
+    if data.source == "memory":
+        raise DataError(NO_ARRAYS)
+    if data.source == "mnist":
+        pixels, labels = load_mnist(data.path, "train")
+        chosen = label_partition(
+            labels,
+            identity.partition,
+            settings.n_clients,
+            n_samples=data.n_samples or 500,
+            majority=data.majority,
+            seed=settings.seed,
+        )
+        return Samples(np.ascontiguousarray(pixels[chosen].T) / 255.0, (28, 28))
+    if data.source == "video":
+        return _plain(frame_samples(settings, identity.partition))
+    return held or read_file(files_of_clients(settings)[identity.partition], settings)
+
+
+def read_file(path: Path, settings: Settings) -> Samples:
+    """Return the samples of one file as the settings of a simulation tell.
+
+    Parameters
+    ----------
+    path : Path
+        A file or folder.
+    settings : Settings
+        The run's settings.
+    """
+    data = settings.data
+    return load_samples(path, samples_in=data.samples_in, variable=data.variable, drop=data.drop, dtype=settings.dtype)
+
+
+def _plain(data: Floats) -> Samples:
+    return Samples(data, (len(data),))
+
+
+def video_frames(settings: Settings) -> NDArray[np.uint8]:
+    """Return the frames of ``data.source = "video"``, cropped so that patches fit, (n, h, w, c).
+
+    Parameters
+    ----------
+    settings : Settings
+        The run's settings.
+
+    Raises
+    ------
+    DataError
+        If ``data.path`` is missing or holds no frames that can be used.
+    """
+    data = settings.data
+    if not data.path:
+        raise DataError('data.path is not set: with data.source = "video" it names a folder of frames or a video file')
+    frames = read_frames(frame_folder(data.path), data.every, data.n_frames)
+    return crop(frames, data.video_patch, f"{data.path}: frames")
+
+
+def frame_samples(settings: Settings, i: int) -> Floats:
+    """Return one frame in the layout that the settings name, intensities in [0, 1].
+
+    Parameters
+    ----------
+    settings : Settings
+        The run's settings.
+    i : int
+        Number of the frame, from 0.
+
+    Returns
+    -------
+    (d, n) array
+    """
+    if settings.data.layout == "fixed-camera":
+        raise SettingsError(
+            'data.layout = "fixed-camera" is a federation for every place of the frame: run perdl experiment '
+            'surveillance, or set data.layout = "thumbnails" or "blocks"'
+        )
+    frame = video_frames(settings)[i].astype(settings.dtype) / 255
+    return LAYOUTS[settings.data.layout].to_samples(frame, settings.data.video_patch)
+
+
+def client_files(settings: Settings) -> list[Path]:
+    """Return one file or folder for each client of ``data.source = "files"``, in natural order.
+
+    Parameters
+    ----------
+    settings : Settings
+        The run's settings.
+
+    Raises
+    ------
+    DataError
+        If ``data.path`` is missing or holds no file.
+    """
+    path = settings.data.path
+    if not path:
+        raise DataError('data.path is not set: with data.source = "files" it names a folder or a glob, a file a client')
+    place = Path(path)
+    inside = place.iterdir() if place.is_dir() else map(Path, glob.glob(path))
+    found = sorted(filter(is_data, inside), key=lambda p: natural_key(str(p)))
+    if not found:
+        raise DataError(f"data.path = {path!r}: no file matches in {Path.cwd()}; correct the path")
+    return found
+
+
+def names_of(files: Sequence[Path]) -> list[str]:
+    """Return the names of simulated clients: their files' or folders' own, as ``ada`` of ``samples/ada.csv``.
+
+    Parameters
+    ----------
+    files : sequence of Path
+        One for each client.
+
+    Returns
+    -------
+    list of str
+        A bare number is called ``client-7``. Where names are not all different, or cannot be clients' names: those of
+        the folders that hold the files; else ``client-1``, ``client-2``, ...
+    """
+    own = [path.name if path.is_dir() else path.stem for path in files]
+    for found in (own, [path.parent.name for path in files]):
+        names = [f"client-{name}" if name.isdecimal() else name for name in found]
+        if len({name.casefold() for name in names}) == len(names) and all(map(_can_be_a_name, names)):
+            return names
+    return [f"client-{i + 1}" for i in range(len(files))]
+
+
+def client_names(settings: Settings) -> list[str]:
+    """Return the names of a simulation's clients.
+
+    Parameters
+    ----------
+    settings : Settings
+        The run's settings.
+    """
+    if settings.data.source == "files":
+        return names_of(files_of_clients(settings))
+    return [f"client-{i + 1}" for i in range(settings.n_clients)]
+
+
+def _can_be_a_name(name: str) -> bool:
+    try:
+        return bool(check_name(name))
+    except ProtocolError:
+        return False
+
+
+def files_of_clients(settings: Settings) -> list[Path]:
+    """Return :func:`client_files`, as many as there are clients.
+
+    Parameters
+    ----------
+    settings : Settings
+        The run's settings.
+
+    Raises
+    ------
+    DataError
+        If they are more or fewer.
+    """
+    files, n = client_files(settings), settings.n_clients
+    if len(files) != n:
+        raise DataError(f"data.path = {settings.data.path!r} has {len(files)} files, n_clients is {n}: set them equal")
+    return files
