@@ -12,6 +12,8 @@ from common.errors import DataError, SettingsError
 from common.learners import LEARNERS
 from common.settings import load_settings
 from perdl.cli.settings_page import setting_rows
+from perdl.report.figures import FIGURES
+from perdl.report.page import render_report
 from perdl_client.data.preprocessing import PREPROCESSING
 from perdl_client.formats.read import load_samples
 from perdl_client.formats.registry import FORMATS
@@ -20,7 +22,7 @@ from perdl_server.algorithm.aggregation import COMBINE
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "extending.md"
 SECTIONS = dict(re.findall(r"\n## ([^\n]+)\n.*?```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL))
-REGISTRIES = (AGGREGATIONS, CODERS, COMBINE, FORMATS, LEARNERS, PREPROCESSING)
+REGISTRIES = (AGGREGATIONS, CODERS, COMBINE, FIGURES, FORMATS, LEARNERS, PREPROCESSING)
 
 
 @pytest.fixture
@@ -48,6 +50,7 @@ def test_every_section_has_a_block_and_a_test():
         "An aggregation",
         "A file format",
         "A step of the preprocessing",
+        "A figure",
     ]
     for registry in re.findall(r"`[a-z_.]+\.([A-Z]+)`", PAGE.read_text()):
         assert any(registry in text for text in SECTIONS.values()), registry
@@ -103,3 +106,13 @@ def test_a_step_of_the_preprocessing_is_done_and_undone(run, tmp_path):
     model.save(tmp_path / "model.npz")
     again = type(model).load(tmp_path / "model.npz")
     np.testing.assert_array_equal(again.transform(X, "ada"), codes)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_figure_is_drawn_and_in_the_report(run, tmp_path):
+    result = run("A figure")["run"]
+    assert (tmp_path / "samples.pdf").read_bytes().startswith(b"%PDF")
+    page = render_report(result)
+    assert '<h2 id="samples">Samples</h2>' in page
+    assert "From 20 to 200 samples a client." in page
+    assert (result.folder / "figures" / "samples.png").exists()

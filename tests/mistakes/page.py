@@ -18,8 +18,8 @@ SECTIONS = {
 HEAD = """# Mistakes, and what perdl says
 
 Each row was made, and perdl's answer to it is what you see. `tests/mistakes` makes them again at every test, and
-holds this page to the answers. In *Files* the client called bob has the mistake. Where perdl goes on, a
-note or a warning says what is doubtful. Exit codes are in [Running](running.md#when-it-fails).
+holds the key words of each answer to this page. In *Files* the client called bob has the mistake. Where perdl goes on,
+a note or a warning says what is doubtful. Exit codes are in [Running](running.md#when-it-fails).
 """
 
 

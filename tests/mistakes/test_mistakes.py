@@ -24,7 +24,7 @@ def somewhere(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("title", "mistake"), ALL, ids=[f"{title}: {one.what}" for title, one in ALL])
-def test_a_mistake_is_told_with_its_cure(title, mistake, tmp_path):
+def test_a_mistake_is_told_with_its_cure(title, mistake):
     said = mistake.do()
     told = said.about(mistake.words)
     assert said.code == mistake.code, said.text
@@ -33,7 +33,10 @@ def test_a_mistake_is_told_with_its_cure(title, mistake, tmp_path):
     assert "\n" not in told
     assert "Traceback" not in told
     if not said.foreign:
-        assert page.row(mistake, said, tmp_path) in PAGE, "run: python tests/mistakes/page.py > docs/mistakes.md"
+        rows = [line for line in PAGE.splitlines() if line.startswith(f"| {mistake.what} | ")]
+        words = [word.replace("|", "\\|") for word in mistake.words]
+        held = any(all(word in row for word in words) and row.endswith(f" | {mistake.cure} |") for row in rows)
+        assert held, "run: python tests/mistakes/page.py > docs/mistakes.md"
 
 
 def test_the_page_has_these_mistakes_and_no_others():
