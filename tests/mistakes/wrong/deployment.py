@@ -152,7 +152,7 @@ MISTAKES = [
         "A port that is none",
         lambda: client("--server", "127.0.0.1:99999"),
         2,
-        ("99999", "HOST:PORT"),
+        ("the server's address is", "HOST:PORT"),
         "a port up to 65535",
     ),
     Mistake(
