@@ -12,14 +12,14 @@ _HOST = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def split_address(address: str, what: str = "the address") -> tuple[str, int]:
-    """Return host and port of ``HOST:PORT``; an IPv6 host stands in brackets and is returned without them.
+    """Return host and port of ``HOST:PORT``; an IPv6 host is written in brackets and returned without them.
 
     Parameters
     ----------
     address : str
-        As in ``127.0.0.1:8000`` or ``[::1]:8000``.
+        Address to split, such as ``127.0.0.1:8000`` or ``[::1]:8000``.
     what : str
-        What errors call it.
+        Name of the address in error messages.
 
     Returns
     -------
@@ -40,7 +40,13 @@ def split_address(address: str, what: str = "the address") -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host, without brackets, is this machine itself by its address alone, without asking a name server."""
+    """Return whether a host is this machine. Only the address is looked at; no name is resolved.
+
+    Parameters
+    ----------
+    host : str
+        Name or address, without brackets.
+    """
     try:
         return host.lower() == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

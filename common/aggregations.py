@@ -1,4 +1,4 @@
-"""What both sides must know of an aggregation. The server's half is in ``perdl_server.algorithm.aggregation``."""
+"""Properties of aggregations that both sides need. The server's half is in ``perdl_server.algorithm.aggregation``."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Aggregation:
-    """What an aggregation asks of clients, and what it gives.
+    """What an aggregation needs from clients, and the properties of its result.
 
-    Attributes
+    Parameters
     ----------
     contribution : {"atoms", "stretched"}
-        ``stretched``: D^g_i P^gg_i of the client's polar decomposition Y X' = D P; needs orthonormal learners.
+        What clients send: ``atoms`` is D^g_i; ``stretched`` is D^g_i P^gg_i from the client's polar decomposition Y
+        X' = D P, which needs orthonormal learners.
     weighted : bool
-        Whether clients send the r^g energies too.
+        Whether clients also send the r^g energies.
     orthonormal : bool
-        Whether the result has orthonormal columns, so that at most d atoms fit.
+        Whether the result has orthonormal columns, so that there can be at most d atoms.
     robust : bool
-        Whether it bears hostile clients, so that matching should, too.
+        Whether it tolerates hostile clients. ``matching = auto`` then uses ``star``.
     """
 
     contribution: Literal["atoms", "stretched"] = "atoms"
@@ -37,4 +38,4 @@ AGGREGATIONS: dict[str, Aggregation] = {
     "trimmed": Aggregation(robust=True),
     "geometric-median": Aggregation(robust=True),
 }
-"""By the name that the setting ``aggregation`` takes."""
+"""Aggregations by name, as in the setting ``aggregation``."""

@@ -2,10 +2,10 @@ r"""Sparse coders: given samples and a dictionary, find codes with few nonzeros.
 
 .. math:: Y \approx D X, \qquad X \text{ sparse}
 
-A coder is a small frozen object that is called with ``(Y, D)`` and gives ``X``. Its ``penalty`` is what its objective
-adds to the squared error, so that starts can be compared: ``zeta**2`` for each nonzero of a hard threshold, because
-HT is the exact minimiser of :math:`\lVert Y - DX\rVert_F^2 + \zeta^2 \lVert X\rVert_0` for orthonormal ``D``. To add
-a coder, write such a class and enter it in :data:`CODERS`.
+A coder is a small frozen object: calling it with ``(Y, D)`` returns ``X``. Its ``penalty`` is the cost of one nonzero
+in its objective, by which starts are compared. For a hard threshold it is ``zeta**2``, because HT is the exact
+minimiser of :math:`\lVert Y - DX\rVert_F^2 + \zeta^2 \lVert X\rVert_0` for orthonormal ``D``. To add a coder, write
+such a class and enter it in :data:`CODERS`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.floating]
 
 
-class Coder(Protocol):
-    """What others need of a coder.
+class Coder(Protocol):  # numpydoc ignore=PR01
+    """Interface of a coder.
 
     Attributes
     ----------
@@ -30,7 +30,7 @@ class Coder(Protocol):
     penalty : float
         Cost of one nonzero in its objective.
     stacks : bool
-        Whether it takes stacks of dictionaries, (..., d, r).
+        Whether it accepts stacks of dictionaries, (..., d, r).
     """
 
     @property
@@ -48,9 +48,9 @@ class Coder(Protocol):
         Parameters
         ----------
         first : float, optional
-            Threshold of the first step, in the data's units; default 5 times the coder's own.
+            Threshold of the first step, in the data's units. Default: 5 times the coder's own.
         done : float
-            Share of the warm-up that is done; at 1 the coder is itself.
+            Finished share of the warm-up, 0 to 1. At 1 the coder itself is returned.
         """
         ...
 
@@ -61,7 +61,15 @@ class Coder(Protocol):
 
 @dataclass(frozen=True)
 class HardThreshold:
-    """``X = HT_threshold(D'Y)``: keeps the correlations of size ``threshold`` or more."""
+    """``X = HT_threshold(D'Y)``: keeps the correlations whose size is at least the threshold.
+
+    Parameters
+    ----------
+    number : float
+        The threshold, in the data's units.
+    stacks : bool
+        Whether it accepts stacks of dictionaries, (..., d, r).
+    """
 
     number: float
     stacks: bool = True
@@ -72,7 +80,15 @@ class HardThreshold:
         return self.number**2
 
     def warm(self, first: float | None, done: float) -> Self:
-        """Return the same with a threshold that shrinks geometrically from ``first`` to its own."""
+        """Return a coder whose threshold lies between ``first`` and its own, on a geometric schedule.
+
+        Parameters
+        ----------
+        first : float, optional
+            Threshold of the first step; default 5 times the coder's own.
+        done : float
+            Finished share of the warm-up, 0 to 1.
+        """
         if self.number == 0:
             return self
         ratio = 5.0 if first is None else first / self.number
@@ -85,14 +101,32 @@ class HardThreshold:
 
 @dataclass(frozen=True)
 class TopK:
-    """The ``k`` largest correlations of each sample; ``number`` is k."""
+    """Keeps the ``k`` largest correlations of each sample.
+
+    Parameters
+    ----------
+    number : int
+        k, the most atoms a sample may use.
+    penalty : float
+        Cost of one nonzero in the objective.
+    stacks : bool
+        Whether it accepts stacks of dictionaries, (..., d, r).
+    """
 
     number: int
     penalty: float = 0.0
     stacks: bool = True
 
     def warm(self, first: float | None, done: float) -> Self:
-        """Return itself: nothing in it shrinks."""
+        """Return itself: there is no threshold to shrink.
+
+        Parameters
+        ----------
+        first : float, optional
+            Not used.
+        done : float
+            Not used.
+        """
         return self
 
     def __call__(self, Y: Floats, D: Floats) -> Floats:
@@ -102,14 +136,32 @@ class TopK:
 
 @dataclass(frozen=True)
 class OMP:
-    """Orthogonal matching pursuit with at most ``k`` atoms a sample; ``number`` is k."""
+    """Orthogonal matching pursuit with at most ``k`` atoms a sample.
+
+    Parameters
+    ----------
+    number : int
+        k, the most atoms a sample may use.
+    penalty : float
+        Cost of one nonzero in the objective.
+    stacks : bool
+        Whether it accepts stacks of dictionaries, (..., d, r).
+    """
 
     number: int
     penalty: float = 0.0
     stacks: bool = False
 
     def warm(self, first: float | None, done: float) -> Self:
-        """Return itself: nothing in it shrinks."""
+        """Return itself: there is no threshold to shrink.
+
+        Parameters
+        ----------
+        first : float, optional
+            Not used.
+        done : float
+            Not used.
+        """
         return self
 
     def __call__(self, Y: Floats, D: Floats) -> Floats:
@@ -119,11 +171,12 @@ class OMP:
 
 @dataclass(frozen=True)
 class CoderKind:
-    """A coder and the setting that its number comes from.
+    """A coder and the setting that gives its number.
 
-    Attributes
+    Parameters
     ----------
     make : callable ``number -> Coder``
+        Builds the coder.
     setting : {"threshold", "n_nonzero"}
         ``threshold`` is in the units of ``threshold_unit``; ``n_nonzero`` is at most the number of atoms.
     """
@@ -137,7 +190,7 @@ CODERS: dict[str, CoderKind] = {
     "top-k": CoderKind(lambda k: TopK(int(k)), "n_nonzero"),
     "omp": CoderKind(lambda k: OMP(int(k)), "n_nonzero"),
 }
-"""By the name that the setting ``coder`` takes."""
+"""Coders by name, as in the setting ``coder``."""
 
 
 def hard_threshold(A: Floats, threshold: float) -> Floats:
@@ -146,7 +199,9 @@ def hard_threshold(A: Floats, threshold: float) -> Floats:
     Parameters
     ----------
     A : array
+        Correlations, of any shape.
     threshold : float
+        Smallest size that is kept, in the units of ``A``.
 
     Returns
     -------
@@ -161,8 +216,9 @@ def top_k(A: Floats, k: int) -> Floats:
     Parameters
     ----------
     A : (..., r, n) array
+        Correlations; each column belongs to one sample.
     k : int
-        At least 0; ``r`` or more keeps everything.
+        How many entries of each column are kept, at least 0; ``r`` or more keeps everything.
 
     Returns
     -------
@@ -191,7 +247,7 @@ def omp(Y: Floats, D: Floats, k: int) -> Floats:
     D : (d, r) array
         Atoms of any norm; zero atoms are never taken.
     k : int
-        Most atoms a sample; a sample stops early when nothing is left of it.
+        Most atoms a sample may use; a sample stops early when its residual is zero.
 
     Returns
     -------
@@ -199,8 +255,8 @@ def omp(Y: Floats, D: Floats, k: int) -> Floats:
 
     Notes
     -----
-    Works on the Gram matrix (Rubinstein, Zibulevsky and Elad 2008, "batch OMP"): after one product ``D'Y`` a step
-    costs ``r * n * (steps so far)``, and the residual is never formed.
+    Works on the Gram matrix (Rubinstein, Zibulevsky and Elad 2008, "batch OMP"): after one product ``D'Y``, each step
+    costs ``r * n * (steps so far)``. The residual is never formed.
     """
     dtype = np.result_type(Y, D)
     r, n = D.shape[1], Y.shape[1]
@@ -231,12 +287,12 @@ def omp(Y: Floats, D: Floats, k: int) -> Floats:
 
 
 def _refit(gram: Floats, start: Floats, support: NDArray[np.intp]) -> Floats:
-    """Least squares of each sample on its own support; -1 marks an unused place, whose weight is 0."""
+    """Return the least-squares weights of each sample on its own support; -1 marks an unused place with weight 0."""
     unused = support < 0
     small = gram[support[:, :, None], support[:, None, :]].astype(np.float64)
     small[unused[:, :, None] | unused[:, None, :]] = 0.0
     diagonal = np.arange(support.shape[1])
-    # The jitter only matters where two chosen atoms are parallel to the last digit.
+    # Without the jitter, two chosen atoms that are parallel to the last digit make the matrix singular.
     small[:, diagonal, diagonal] = np.where(unused, 1.0, 1.0 + 1e-14)
     right = np.where(unused, 0.0, start[support, np.arange(len(support))[:, None]])
     return np.linalg.solve(small, right[:, :, None])[:, :, 0].astype(start.dtype)

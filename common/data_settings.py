@@ -1,4 +1,4 @@
-"""The tables of the settings: where samples come from, what is done to them first, and how a result is measured."""
+"""Tables of the settings: source of the samples, their preprocessing, and the evaluation of a result."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 
 class SettingsTable(BaseModel):
-    """A table of settings: unknown names, other types and what is not finite are refused."""
+    """A table of settings. Unknown names, wrong types and numbers that are not finite are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 @dataclass(frozen=True)
 class Preprocesses:
-    """Marks a setting by which samples are changed before they are learnt from, if it is not at its default.
+    """Marks a setting that, unless at its default, changes samples before learning.
 
-    Attributes
+    Parameters
     ----------
     bends : callable ``(value) -> bool``
-        Whether atoms of what is learnt from are then other than those of the samples.
+        Whether this value makes learnt atoms differ from atoms of the original samples.
     """
 
     bends: Callable[[Any], bool] = lambda value: False
 
 
-class DataSettings(SettingsTable):
-    """Where samples come from."""
+class DataSettings(SettingsTable):  # numpydoc ignore=PR01
+    """Where samples come from, and how they are preprocessed."""
 
     source: Literal["synthetic", "mnist", "files", "video", "memory"] = Field(
         "synthetic", description="what a simulation learns from; memory: arrays that perdl.PerDL was given"
@@ -91,7 +91,7 @@ class DataSettings(SettingsTable):
     @field_validator("divide_by", mode="before")
     @classmethod
     def _as_text(cls, value: Any) -> Any:
-        """A number, or a list of them, as the text that stands for it everywhere."""
+        """Turn a number, or a list of numbers, into the text form that is used everywhere."""
         values = value if isinstance(value, list | tuple) else [value]
         numbers = bool(values) and all(isinstance(one, int | float) and not isinstance(one, bool) for one in values)
         return ", ".join(f"{one:g}" if one == float(f"{one:g}") else repr(one) for one in values) if numbers else value
@@ -99,7 +99,7 @@ class DataSettings(SettingsTable):
     @field_validator("drop", mode="before")
     @classmethod
     def _columns(cls, value: Any) -> Any:
-        """A column, or a list of them, as the text that stands for it everywhere."""
+        """Turn a column, or a list of columns, into the text form that is used everywhere."""
         values = value if isinstance(value, list | tuple) else [value]
         if not all(isinstance(one, int | float | str) and not isinstance(one, bool) for one in values):
             return value
@@ -119,39 +119,39 @@ class DataSettings(SettingsTable):
 
     @property
     def bends(self) -> bool:
-        """Whether atoms of what is learnt from are other than those of the samples."""
+        """Whether learnt atoms differ from atoms of the original samples."""
         return any(mark.bends(getattr(self, name)) for name, mark in self.preprocessing_settings().items())
 
     @property
     def prepares(self) -> bool:
-        """Whether samples are cut or changed at all before they are learnt from."""
+        """Whether samples are cut or changed at all before learning."""
         cut = self.source != "video" and (self.window or self.patch) is not None
         fields = type(self).model_fields
         return cut or any(getattr(self, name) != fields[name].default for name in self.preprocessing_settings())
 
     @classmethod
     def preprocessing_settings(cls) -> dict[str, Preprocesses]:
-        """Return the settings by which samples are changed before they are learnt from."""
+        """Return the settings that change samples before learning."""
         fields = cls.model_fields.items()
         return {name: mark for name, field in fields for mark in field.metadata if isinstance(mark, Preprocesses)}
 
     @property
     def video_patch(self) -> int:
-        """Side of a video's patch."""
+        """Side of a video's patch, in pixels."""
         return self.patch or 40
 
     @property
     def video_window(self) -> int:
-        """Frames in a row that a client of a fixed camera holds."""
+        """Consecutive frames that each client of a fixed camera holds."""
         return self.window or 4
 
 
 def _quoted(name: str) -> str:
-    """Return a name as a cell of CSV."""
+    """Quote a name where CSV needs it."""
     return '"' + name.replace('"', '""') + '"' if set(name) & set('",') else name
 
 
-class SyntheticSettings(SettingsTable):
+class SyntheticSettings(SettingsTable):  # numpydoc ignore=PR01
     """The paper's generative model."""
 
     n_features: int = Field(6, ge=1, description="number of features (d)")
@@ -172,7 +172,7 @@ class SyntheticSettings(SettingsTable):
         return self
 
 
-class EvaluationSettings(SettingsTable):
+class EvaluationSettings(SettingsTable):  # numpydoc ignore=PR01
     """What a simulation measures after the run (mnist only): error on images that no client has."""
 
     n_nonzero: int = Field(5, ge=1, description="atoms an image may use (OMP)")

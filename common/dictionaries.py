@@ -21,7 +21,7 @@ _PAIRS_AT_ONCE = 4096
 
 
 def atom_distances(A: ArrayLike, B: ArrayLike) -> Floats:
-    r"""Distance d_2 of every atom of ``A`` to every atom of ``B``, up to sign.
+    r"""Return the distance d_2 of every atom of ``A`` to every atom of ``B``, up to sign.
 
     .. math:: d_2(a, b) = \min(\lVert a - b\rVert, \lVert a + b\rVert)
               = \sqrt{\lVert a\rVert^2 + \lVert b\rVert^2 - 2 |\langle a, b\rangle|}
@@ -29,7 +29,9 @@ def atom_distances(A: ArrayLike, B: ArrayLike) -> Floats:
     Parameters
     ----------
     A : (d, r_a) array
+        Atoms of any norm, in columns.
     B : (d, r_b) array
+        Atoms of any norm, in columns.
 
     Returns
     -------
@@ -37,8 +39,8 @@ def atom_distances(A: ArrayLike, B: ArrayLike) -> Floats:
 
     Notes
     -----
-    One matrix product. The formula cancels for near atoms, so those pairs are taken from the difference itself, which
-    is exact down to rounding.
+    One matrix product gives all pairs. For near atoms the formula cancels; their distance is computed from the
+    difference itself, which is exact up to rounding.
     """
     A, B = _as_floats(A, B)
     inner = A.T @ B
@@ -55,9 +57,9 @@ def atom_distances(A: ArrayLike, B: ArrayLike) -> Floats:
 
 @dataclass(frozen=True)
 class AtomMatch:
-    """A pairing of atoms, sign-free.
+    """A pairing of atoms that ignores signs.
 
-    Attributes
+    Parameters
     ----------
     order : (r,) int
         ``order[j]`` is the atom of the first dictionary paired with atom ``j`` of the second.
@@ -74,14 +76,15 @@ def match_atoms(A: ArrayLike, B: ArrayLike) -> AtomMatch:
 
     .. math:: \Pi^* \in \arg\min_{\Pi \in \mathcal P(r)} \lVert A\Pi - B\rVert_{1,2}
 
-    Among the pairings with that largest distance, the one of least sum is taken, so that each d_{2,(j)} is well
+    Several pairings may reach that value. The one with the least sum is returned, so that each d_{2,(j)} is well
     defined.
 
     Parameters
     ----------
     A : (d, r_a) array
-        Atoms of any norm. If ``r_a > r`` the best of them are taken.
+        Atoms of any norm. If ``r_a > r``, the best ``r`` of them are used.
     B : (d, r) array
+        Atoms of any norm.
 
     Returns
     -------
@@ -110,13 +113,14 @@ def match_atoms(A: ArrayLike, B: ArrayLike) -> AtomMatch:
 
 
 def dictionary_distance(A: ArrayLike, B: ArrayLike) -> float:
-    r"""Distance d_{1,2}: the largest atom error under the best signed permutation.
+    r"""Return the distance d_{1,2}: the largest atom error under the best signed permutation.
 
     Parameters
     ----------
     A : (d, r_a) array
-        With more atoms than ``B`` the best of them count.
+        Atoms of any norm. If ``r_a > r``, only the best ``r`` of them count.
     B : (d, r) array
+        Atoms of any norm.
 
     Returns
     -------
@@ -127,13 +131,14 @@ def dictionary_distance(A: ArrayLike, B: ArrayLike) -> float:
 
 
 def mutual_coherence(D: ArrayLike) -> float:
-    r"""Largest inner product, in size, of two different atoms scaled to unit norm.
+    r"""Return the largest inner product, in size, of two different atoms scaled to unit norm.
 
     The paper's :math:`\mu` is this times :math:`\sqrt d`.
 
     Parameters
     ----------
     D : (d, r) array
+        Atoms of any norm.
 
     Returns
     -------
@@ -149,13 +154,13 @@ def mutual_coherence(D: ArrayLike) -> float:
 
 
 def _bottleneck(distances: Floats) -> float:
-    """Return the smallest t for which the pairs at distance <= t give every column a row of its own."""
+    """Return the smallest t such that the pairs at distance <= t give every column a row of its own."""
     least = distances.min(axis=0).max()
     if distances.shape[0] == distances.shape[1]:
         least = max(least, distances.min(axis=1).max())
     values = np.unique(distances[distances >= least])
     low, high = 0, len(values) - 1
-    middle = 0  # the lower bound itself, which is most often it
+    middle = 0  # try the lower bound first: it is usually the answer
     while low < high:
         if (maximum_bipartite_matching(csr_array(distances <= values[middle]), perm_type="row") >= 0).all():
             high = middle

@@ -1,4 +1,4 @@
-"""Failures that a user can cure. The command line prints them as one line and exits with their code."""
+"""Failures that a user can fix. The command line prints each as one line and exits with its code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ INTERRUPTED = 130
 
 
 class PerdlError(Exception):
-    """A failure with a message for people: what is wrong, where, the numbers, and the cure."""
+    """A failure with a message for people: what is wrong, where, the numbers, and the fix."""
 
     exit_code = 1
 
@@ -22,13 +22,13 @@ class SettingsError(PerdlError):
 
 
 class DataError(PerdlError):
-    """Data that cannot be read or used; names the file and, where it can, the row or column."""
+    """Data that cannot be read or used. The message names the file and, where known, the row or column."""
 
     exit_code = 3
 
 
 class FederationError(PerdlError):
-    """Too few clients came or answered, or there was no server; what was done until then is saved."""
+    """Too few clients joined or answered, or there was no server. Work done so far is saved."""
 
     exit_code = 4
 
@@ -39,8 +39,9 @@ class UnsavedError(PerdlError):
     Parameters
     ----------
     message : str
+        What cannot be written, and the fix.
     summary : mapping
-        What ``summary.json`` would hold.
+        The content that ``summary.json`` would have.
     """
 
     def __init__(self, message: str, summary: Mapping[str, Any]) -> None:

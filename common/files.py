@@ -1,4 +1,4 @@
-"""Files that are either whole or not there."""
+"""Write files so that they are either complete or absent."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from common.errors import PerdlError
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Write a file through a temporary neighbour, flush it to the disk, and rename it.
+    """Write a temporary file in the same folder, flush it to the disk, and rename it.
 
     Parameters
     ----------
     path : Path
-        Its folder is made.
+        Target file. Its folder is created.
     write : callable
-        Gets the open binary file.
+        Called with the open binary file.
 
     Raises
     ------
@@ -40,10 +40,10 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         os.replace(name, path)
     except BaseException as error:
         name.unlink(missing_ok=True)
-        if isinstance(error, OSError):  # a full disk tells no name, others tell the neighbour's
+        if isinstance(error, OSError):  # on a full disk it names no file, else the temporary one
             error.filename, error.filename2 = str(path), None
         raise
-    if os.name == "posix":  # the new name itself must outlive a loss of power
+    if os.name == "posix":  # make the rename survive a power failure
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -52,33 +52,71 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what writers left that were killed while they wrote; for whoever has the folder to itself."""
+    """Remove temporary files of writers that were killed.
+
+    Parameters
+    ----------
+    folder : Path
+        A folder that no other process writes to.
+    """
     for path in folder.glob(".*.*-????????"):
         path.unlink(missing_ok=True)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write bytes atomically."""
+    """Write bytes atomically.
+
+    Parameters
+    ----------
+    path : Path
+        Target file. Its folder is created.
+    content : bytes
+        Content of the file.
+    """
     write_atomically(path, lambda file: file.write(content))
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write text atomically, in UTF-8."""
+    """Write text atomically, in UTF-8.
+
+    Parameters
+    ----------
+    path : Path
+        Target file. Its folder is created.
+    text : str
+        Content of the file.
+    """
     write_bytes(path, text.encode())
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write indented JSON atomically."""
+    """Write indented JSON atomically.
+
+    Parameters
+    ----------
+    path : Path
+        Target file. Its folder is created.
+    value : object
+        Anything that JSON can hold, without NaN and infinity.
+    """
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
 def write_npz(path: Path, **arrays: NDArray[Any]) -> None:
-    """Write arrays as ``.npz`` atomically, without pickling."""
+    """Write arrays as ``.npz`` atomically, without pickling.
+
+    Parameters
+    ----------
+    path : Path
+        Target file. Its folder is created.
+    **arrays : array
+        Arrays by name.
+    """
     write_atomically(path, lambda file: np.savez(file, allow_pickle=False, **arrays))
 
 
 class ForeignFileError(Exception):
-    """A file is not of the kind that was wanted."""
+    """A file is damaged or of another kind than expected."""
 
 
 def write_record(path: Path, kind: str, version: int, head: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
@@ -87,13 +125,15 @@ def write_record(path: Path, kind: str, version: int, head: Mapping[str, Any], a
     Parameters
     ----------
     path : Path
+        Target file. Its folder is created.
     kind : str
-        What the file holds, as ``"checkpoint"``.
+        What the file holds, such as ``"checkpoint"``.
     version : int
-        Of the format of this kind.
+        Version of this kind's format.
     head : mapping
-        Plain values; they are kept as JSON under the name ``head``.
+        Plain values, stored as JSON under the name ``head``.
     arrays : mapping of str to array
+        Arrays by name.
     """
     text = json.dumps({"kind": kind, "version": version, **plain(head)})
     write_npz(path, head=np.array(text), **arrays)
@@ -105,8 +145,11 @@ def read_record(path: Path, kind: str, version: int) -> tuple[dict[str, Any], di
     Parameters
     ----------
     path : Path
+        File to read.
     kind : str
+        Expected kind.
     version : int
+        Expected version of the format.
 
     Raises
     ------
@@ -134,7 +177,13 @@ def read_record(path: Path, kind: str, version: int) -> tuple[dict[str, Any], di
 
 
 def plain(value: Any) -> Any:
-    """Turn NumPy's types into Python's; what JSON cannot say (NaN, infinity) becomes null."""
+    """Turn NumPy's types into Python's. NaN and infinity become None, since JSON has neither.
+
+    Parameters
+    ----------
+    value : object
+        A value, or nested mappings, lists and arrays of values.
+    """
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

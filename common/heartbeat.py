@@ -1,4 +1,4 @@
-"""Signs of life of a server or client, for what watches over it: the file ``alive`` in its folder is touched."""
+"""Signs of life of a server or client, for health checks: it touches the file ``alive`` in its folder."""
 
 from __future__ import annotations
 
@@ -9,15 +9,20 @@ from pathlib import Path
 
 from common.errors import PerdlError
 
-FRESH = 60.0  # seconds; clients give a sign every ten, servers more often
+FRESH = 60.0  # seconds; clients give a sign every 10 s, servers more often
 _FILE = "alive"
 
 
 @contextmanager
 def signs_of_life(folder: Path) -> Iterator[Callable[[], None]]:
-    """Yield what touches ``folder/alive``; at the end the file is removed, for what ended in order is not alive.
+    """Yield a function that touches ``folder/alive``. The file is removed on exit.
 
-    A disk that is full or gone is for others to report.
+    Errors of the disk are ignored here; other writers report them.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the server or client.
     """
 
     def give_sign() -> None:
@@ -32,7 +37,12 @@ def signs_of_life(folder: Path) -> Iterator[Callable[[], None]]:
 
 
 def check_sign(folder: Path) -> None:
-    """Return if a sign of life is at most `FRESH` seconds old.
+    """Raise unless the last sign of life is at most `FRESH` seconds old.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the server or client.
 
     Raises
     ------

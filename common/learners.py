@@ -1,6 +1,6 @@
 r"""Learners: one step of a dictionary-learning algorithm on one client's samples (A_i in the paper).
 
-All decrease, in one way or another,
+All aim to decrease
 
 .. math:: \lVert Y - D X\rVert_F^2, \qquad Y\ (d, n),\ D\ (d, r),\ X\ (r, n) \text{ sparse.}
 
@@ -28,14 +28,14 @@ Floats = NDArray[np.floating]
 
 @dataclass(frozen=True)
 class Step:
-    """What one step gives.
+    """Result of one step.
 
-    Attributes
+    Parameters
     ----------
     dictionary : (d, r) array
-        D^(t+1), its columns in the order of the old dictionary's.
+        D^(t+1), its columns in the old dictionary's order.
     codes : (r, n) array
-        X^(t): the codes of the samples in the *old* dictionary, from which the step was computed.
+        X^(t): codes in the *old* dictionary, from which the step was computed.
     """
 
     dictionary: Floats
@@ -52,17 +52,17 @@ def orthogonal_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5) 
     Y : (d, n) array
         Samples, in columns.
     D : (..., d, r) array
-        ``r <= d``; a stack of dictionaries takes a step each, where the coder takes stacks.
+        Dictionary with ``r <= d``. A stack of dictionaries takes one step each, if the coder accepts stacks.
     coder : Coder
-        Gives the codes.
+        Computes the codes.
     step_size : float
         Not used: the step is an exact minimisation.
 
     Returns
     -------
     Step
-        ``dictionary`` has orthonormal columns. Where ``Y X'`` has no full rank (dead atoms) it is completed nearest
-        to ``D``.
+        ``dictionary`` has orthonormal columns. If ``Y X'`` lacks full rank (dead atoms), it is completed nearest to
+        ``D``.
     """
     X = coder(Y, D)
     return Step(polar_factor(Y @ X.mT, prior=D), X)
@@ -79,12 +79,13 @@ def gradient_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5) ->
     Y : (d, n) array
         Samples, in columns.
     D : (d, r) array
-        Any ``r``.
+        Dictionary with any ``r``.
     coder : Coder
-        Gives the codes.
+        Computes the codes.
     step_size : float
-        In (0, 2): relative to the inverse of the curvature, so that no unit of the data enters. With codes ``D'Y`` an
-        atom's norm moves twice as fast as its direction: 0.5 sets the norm right at once, 1 makes it swing.
+        In (0, 2), relative to the inverse of the curvature, so it does not depend on the data's unit. With codes
+        ``D'Y`` an atom's norm moves twice as fast as its direction: 0.5 corrects the norm in one step, 1 makes it
+        oscillate.
 
     Returns
     -------
@@ -103,8 +104,8 @@ def gradient_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5) ->
 def projected_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5) -> Step:
     r"""One step of Arora et al. 2015, algorithm 5: gradient with the current atom projected out of the others.
 
-    For every atom ``i``, with :math:`B^{(i)}` the dictionary whose atom ``i`` is :math:`D_i` and whose others are
-    projected off it,
+    For every atom ``i``, let :math:`B^{(i)}` be the dictionary in which atom ``i`` is :math:`D_i` and the others are
+    projected off it. Then
 
     .. math:: X^{(i)} = \text{coder}(Y, B^{(i)}), \qquad
               D_i^+ = D_i + \eta_i (Y - B^{(i)} X^{(i)})\, \mathrm{sign}(X^{(i)}_i)^\top,
@@ -115,20 +116,20 @@ def projected_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5) -
     Y : (d, n) array
         Samples, in columns.
     D : (d, r) array
-        Any ``r``.
+        Dictionary with any ``r``.
     coder : Coder
-        Gives the codes.
+        Computes the codes.
     step_size : float
         In (0, 2), as for :func:`gradient_step`.
 
     Returns
     -------
     Step
-        ``codes`` are row ``i`` of each :math:`X^{(i)}`. Atoms that no sample uses stay as they are.
+        Row ``i`` of ``codes`` is row ``i`` of :math:`X^{(i)}`. Atoms that no sample uses stay as they are.
 
     Notes
     -----
-    ``r`` codings, each of a dictionary that differs from ``D`` by one rank: about ``r`` times a gradient step.
+    It computes ``r`` codings, each with a rank-one change of ``D``: about ``r`` times the cost of a gradient step.
     """
     out, codes = D.copy(), np.zeros((D.shape[1], Y.shape[1]), dtype=Y.dtype)
     for i, atom in enumerate(D.T):
@@ -152,14 +153,15 @@ def _largest_eigenvalue(S: Floats) -> float:
 
 @dataclass(frozen=True)
 class Learner:
-    """A step and what the rest of the client must know of it.
+    """A step, and the properties of it that the rest of the client needs.
 
-    Attributes
+    Parameters
     ----------
     step : callable ``(Y, D, coder, step_size) -> Step``
+        One step of the algorithm.
     orthonormal : bool
-        Whether its dictionaries have orthonormal columns. The local block is then kept orthogonal to the global one,
-        and at most d atoms fit.
+        Whether its dictionaries have orthonormal columns. The local block is then kept orthogonal to the global
+        one, and there are at most d atoms.
     """
 
     step: Callable[[Floats, Floats, Coder, float], Step]
@@ -171,4 +173,4 @@ LEARNERS: dict[str, Learner] = {
     "gradient": Learner(gradient_step),
     "projected": Learner(projected_step),
 }
-"""By the name that the setting ``learner`` takes."""
+"""Learners by name, as in the setting ``learner``."""

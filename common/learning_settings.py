@@ -1,4 +1,4 @@
-"""The settings of how a client learns."""
+"""The settings that say how a client learns."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from common.learners import LEARNERS
 from common.registered import NameIn
 
 
-class LearningSettings(SettingsTable):
-    """How one client learns; each may differ from its neighbours."""
+class LearningSettings(SettingsTable):  # numpydoc ignore=PR01
+    """How one client learns; clients may differ."""
 
     n_atoms: int | None = Field(
         None, ge=1, description="atoms of a client in all, shared and own (r_i); default: as many as features"
@@ -60,18 +60,18 @@ class LearningSettings(SettingsTable):
         return CODERS[self.coder].setting == "n_nonzero"
 
     def make_coder(self, rms: float = 1.0) -> Coder:
-        """Return the coder these settings name.
+        """Return the coder that these settings name.
 
         Parameters
         ----------
         rms : float
-            Root mean square of the data, used where ``threshold_unit`` is ``"rms"``.
+            Root mean square of the data; used if ``threshold_unit`` is ``"rms"``.
         """
         number = self.n_nonzero if self.counts_atoms else self.threshold * self.threshold_scale(rms)
         return CODERS[self.coder].make(number)
 
     def threshold_scale(self, rms: float) -> float:
-        """Return what thresholds are multiplied by to be in the data's units.
+        """Return the factor that brings thresholds to the data's units.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""A folder belongs to one process at a time."""
+"""Locks that let only one process at a time use a folder."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _log = logging.getLogger("perdl")
 _Lock = WindowsFileLock if sys.platform == "win32" else UnixFileLock
 _FILE = ".lock"
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP}
-"""What a file system says that has no locks, such as Lustre without ``-o flock``."""
+"""Error codes of file systems without locks, such as Lustre without ``-o flock``."""
 
 
 @contextmanager
 def locked(folder: Path, who: str) -> Iterator[None]:
-    """Hold a folder for one process; the lock goes with the process, however it ends.
+    """Lock a folder for this process. The lock is released when the process ends, even if it is killed.
 
     Parameters
     ----------
     folder : Path
-        Made if it is not there.
+        Folder to lock; created if missing.
     who : str
-        What holds it, for people: ``"run"`` or ``"client"``.
+        What holds the lock, for the error message: ``"run"`` or ``"client"``.
 
     Raises
     ------
@@ -39,8 +39,8 @@ def locked(folder: Path, who: str) -> Iterator[None]:
 
     Notes
     -----
-    The thread that holds a folder may hold it a second time. Where the file system has no locks, a warning names the
-    folder, and it is not held.
+    The thread that holds a folder may lock it again. If the file system has no locks, a warning names the folder and
+    the block runs without a lock.
     """
     folder.mkdir(parents=True, exist_ok=True)
     lock = _Lock(folder.resolve() / _FILE, blocking=False, is_singleton=True, fallback_to_soft=False)

@@ -1,4 +1,4 @@
-"""Logs for people and for machines: which run, which round, which client; and never a sample."""
+"""Logs for people and for machines. They name run, round and client, and never hold a sample."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pathlib import Path
 from types import TracebackType
 
 LOG = "PERDL_LOG"
-"""Environment variable: the file to which a process adds its log as JSON lines."""
+"""Environment variable: the file to which a process appends its log as JSON lines."""
 
 FAULT = "fault"
-"""Of a record: what makes it one with others, of which a person is to see the first only."""
+"""Attribute of a log record: records with the same fault are one failure, and only the first is shown to people."""
 
 _about: ContextVar[dict[str, str | int | float]] = ContextVar("about")
 
@@ -27,7 +27,13 @@ ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tupl
 
 @contextmanager
 def about(**facts: str | int | float) -> Iterator[None]:
-    """Say of what is logged inside that it is about this ``run``, ``round`` or ``client``."""
+    """Add facts to every record that is logged inside the block.
+
+    Parameters
+    ----------
+    **facts : str, int or float
+        Such as ``run``, ``round`` or ``client``.
+    """
     token = _about.set({**_about.get({}), **facts})
     try:
         yield
@@ -36,21 +42,33 @@ def about(**facts: str | int | float) -> Iterator[None]:
 
 
 class PlainLog(logging.Formatter):
-    """Time, logger and text; of exceptions the type and where they came from, for their texts may hold data."""
+    """Time, logger and text. Of an exception, only type and frames: its text may hold data."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(name)s %(message)s")
 
     def formatException(self, ei: ExcInfo) -> str:
-        """Return the frames and the type."""
+        """Return the frames and the type of an exception.
+
+        Parameters
+        ----------
+        ei : tuple
+            Type, value and traceback, as ``sys.exc_info`` gives them.
+        """
         return "\n".join([*_frames(ei), ei[0].__name__ if ei[0] else ""])
 
 
-class JsonLog(logging.Formatter):
-    """One JSON object a line: ``time`` (seconds, UTC), ``level``, ``logger``, ``text``, and what it is about."""
+class JsonLog(logging.Formatter):  # numpydoc ignore=PR01
+    """One JSON object a line: ``time`` (UTC, with milliseconds), ``level``, ``logger``, ``text``, and the facts of `about`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
+        """Return a record as one line.
+
+        Parameters
+        ----------
+        record : logging.LogRecord
+            The record to format.
+        """
         line: dict[str, object] = {
             "time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
@@ -64,14 +82,14 @@ class JsonLog(logging.Formatter):
 
 
 class _LogFile(WatchedFileHandler):
-    """Adds JSON lines to a file, which another program may rotate; a disk that is full is for others to report."""
+    """Appends JSON lines to a file, which other programs may rotate. Errors of the disk are ignored here."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path, encoding="utf-8", delay=True)
         self.setFormatter(JsonLog())
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Add a line; one that a full disk does not take is lost, also where the file is looked up or opened anew."""
+        """Append a line. On a full disk the line is lost, also while the file is looked up or reopened."""
         with suppress(OSError):
             super().emit(record)
 
@@ -79,13 +97,13 @@ class _LogFile(WatchedFileHandler):
         """Print nothing."""
 
     def close(self) -> None:
-        """Close the file; what a full disk did not take is lost."""
+        """Close the file. On a full disk, lines that were not written are lost."""
         with suppress(OSError):
             super().close()
 
 
 def _once() -> Callable[[logging.LogRecord], bool]:
-    """Return a filter by which the same unforeseen failure, at however many clients, is shown once."""
+    """Return a filter that shows the same unforeseen failure once, even if it happens at many clients."""
     seen: set[str] = set()
 
     def is_new(record: logging.LogRecord) -> bool:
@@ -101,7 +119,13 @@ def _once() -> Callable[[logging.LogRecord], bool]:
 
 
 def start_log(level: int = logging.WARNING) -> None:
-    """Print perdl's log from ``level`` on to standard error, and add all of it to the file that ``PERDL_LOG`` names."""
+    """Print perdl's log to standard error, and append all of it to the file that ``PERDL_LOG`` names.
+
+    Parameters
+    ----------
+    level : int
+        Lowest level that is printed.
+    """
     plain = logging.StreamHandler()
     plain.setLevel(level)
     plain.setFormatter(PlainLog())
@@ -117,25 +141,27 @@ def start_log(level: int = logging.WARNING) -> None:
 
 
 def join_log() -> None:
-    """Add what goes wrong to the file that ``PERDL_LOG`` names, in a process that another program started."""
+    """Append problems to the file that ``PERDL_LOG`` names. For processes that another program, such as Flower, started."""
     if (path := os.environ.get(LOG)) and not _files():
         logging.getLogger("perdl").addHandler(_LogFile(path))
 
 
 @contextmanager
 def logged_to(path: Path) -> Iterator[None]:
-    """Add the log of what goes on inside to a file, unless ``PERDL_LOG`` names another: of clients what goes wrong.
+    """Append the log of the block to a file, unless ``PERDL_LOG`` names another file.
+
+    Of clients, only warnings and errors are written.
 
     Parameters
     ----------
     path : Path
-        Its folder must be there.
+        Log file, in an existing folder.
     """
     if os.environ.get(LOG):
         yield
         return
     log, file = logging.getLogger("perdl"), _LogFile(str(path.resolve()))
-    # An answer is a line; there may be thousands of clients.
+    # Clients log a line for each answer, and there may be thousands of them.
     file.addFilter(lambda record: record.name != "perdl.client" or record.levelno >= logging.WARNING)
     log.addHandler(file)
     os.environ[LOG] = file.baseFilename
@@ -148,7 +174,7 @@ def logged_to(path: Path) -> Iterator[None]:
 
 
 def log_file() -> str | None:
-    """Return the file to which this process adds its log, if there is one."""
+    """Return the file to which this process appends its log, None if there is none."""
     return next((file.baseFilename for file in _files()), None)
 
 

@@ -1,23 +1,23 @@
 """What travels between server and clients.
 
-Every message holds one Flower ``ConfigRecord``: named scalars, and arrays in NumPy's own ``.npy`` form (never
-pickled). One record, because each record and each array of a Flower message is an object of its own that costs
-requests to the SuperLink.
+Every message holds one Flower ``ConfigRecord``: named scalars, and arrays in NumPy's ``.npy`` format (never pickled).
+There is only one record because every record and every array of a Flower message is a separate object, and each object
+costs requests to the SuperLink.
 
 =============  ======================================================  ===========================================
 message        server to client                                        client to server
 =============  ======================================================  ===========================================
 initialise     settings (JSON, seed included)                          ``dictionary`` (d, m_i): used atoms of
-                                                                       D_i^(0); ``usage`` (m_i,); scalars. Once it
-                                                                       has answered a round: its ``step`` only
-update         ``global_dictionary`` (d, r^g), ``round``; until the    ``contribution`` (d, r^g); for ``energy``
-               client has answered one: its own ``indices``       ``energies`` (r^g,); scalars
-finish         ``global_dictionary`` (d, r^g); the same rule; if the   scalars
-               run ends before its time, ``reason``
+                                                                       D_i^(0); ``usage`` (m_i,); scalars. After its
+                                                                       first round: only its ``step``
+update         ``global_dictionary`` (d, r^g), ``round``; before its   ``contribution`` (d, r^g); for ``energy`` also
+               first answer: the client's own ``indices``              ``energies`` (r^g,); scalars
+finish         ``global_dictionary`` (d, r^g); ``indices`` as above;   scalars
+               if the run ends early, ``reason``
 =============  ======================================================  ===========================================
 
-Every message from the server carries ``run``, the run's id, which stays the same when a server resumes the run; every
-answer carries ``client``, the client's name.
+Every message from the server carries ``run``, the run's id, which stays the same when the run is resumed. Every answer
+carries ``client``, the client's name.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ _ARRAY = "array."
 
 
 class ProtocolError(PerdlError):
-    """A message that is not what the protocol says.
+    """A message that violates the protocol.
 
     Parameters
     ----------
     text : str
-        May quote the other side, so of its text one short line is taken.
+        What is wrong. It may quote the other side, so it is cut to one short line.
     """
 
     def __init__(self, text: str) -> None:
@@ -59,19 +59,29 @@ class ProtocolError(PerdlError):
 
 
 def one_line(text: str, most: int = 500) -> str:
-    """Return what another machine said so that it can be shown: printable, in one line, not too long."""
+    """Make text from another machine safe to show: printable, on one line, not too long.
+
+    Parameters
+    ----------
+    text : str
+        Text from another machine.
+    most : int
+        Longest result, in characters.
+    """
     line = "".join(c if c.isprintable() else " " for c in text[: most + 1])
     return line if len(line) <= most else f"{line[:most]}..."
 
 
 @dataclass(frozen=True)
 class Payload:
-    """A message's content.
+    """Content of a message.
 
-    Attributes
+    Parameters
     ----------
     arrays : dict of str to array
+        Arrays by name.
     scalars : dict of str to bool, int, float or str
+        Scalars by name.
     """
 
     arrays: dict[str, NDArray[Any]]
@@ -83,10 +93,11 @@ class Payload:
         Parameters
         ----------
         name : str
+            Name of the array.
         shape : tuple of int
-            -1 allows any length.
+            Expected shape; -1 allows any length.
         kind : {"f", "i"}
-            Floats or integers.
+            Expected type: floats or integers.
 
         Raises
         ------
@@ -107,7 +118,15 @@ class Payload:
         return array
 
     def scalar(self, name: str, kind: type) -> Any:
-        """Return a scalar after checking its type (``float`` takes an ``int`` too)."""
+        """Return a scalar after checking its type.
+
+        Parameters
+        ----------
+        name : str
+            Name of the scalar.
+        kind : type
+            Expected type; ``float`` also accepts an ``int``.
+        """
         value = self.scalars.get(name)
         good = isinstance(value, (int, float) if kind is float else kind) and (
             kind is bool or not isinstance(value, bool)
@@ -118,7 +137,15 @@ class Payload:
 
 
 def pack(arrays: Mapping[str, NDArray[Any]] | None = None, **scalars: Scalar) -> RecordDict:
-    """Put arrays and scalars into a message's content."""
+    """Pack arrays and scalars into the content of a message.
+
+    Parameters
+    ----------
+    arrays : mapping of str to array, optional
+        Arrays by name.
+    **scalars : bool, int, float or str
+        Scalars by name.
+    """
     record: dict[str, Any] = {"protocol": PROTOCOL, **scalars}
     for name, array in (arrays or {}).items():
         buffer = io.BytesIO()
@@ -128,7 +155,12 @@ def pack(arrays: Mapping[str, NDArray[Any]] | None = None, **scalars: Scalar) ->
 
 
 def unpack(content: RecordDict) -> Payload:
-    """Take a message's content apart.
+    """Unpack the content of a message.
+
+    Parameters
+    ----------
+    content : flwr.app.RecordDict
+        Content of a message.
 
     Raises
     ------
@@ -159,7 +191,13 @@ def unpack(content: RecordDict) -> Payload:
 
 
 def payload_bytes(content: RecordDict) -> int:
-    """Return the size of a message's content: arrays as they are, 8 bytes a number, text in UTF-8."""
+    """Return the size of a message's content in bytes: arrays as they are, 8 bytes a number, text in UTF-8.
+
+    Parameters
+    ----------
+    content : flwr.app.RecordDict
+        Content of a message.
+    """
     total = 0
     for record in content.config_records.values():
         for name, value in record.items():
@@ -169,7 +207,12 @@ def payload_bytes(content: RecordDict) -> int:
 
 
 def check_name(name: str) -> str:
-    """Return a client's stable id after checking that it can be shown and can name a folder.
+    """Return a client's name after checking that it can be shown and used as a folder's name.
+
+    Parameters
+    ----------
+    name : str
+        A client's stable id.
 
     Raises
     ------
@@ -184,6 +227,12 @@ def check_name(name: str) -> str:
 
 
 def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
-    """Sort key of client ids: numbers inside names count as numbers, so that client-2 comes before client-10."""
+    """Return a sort key in which numbers inside names count as numbers: client-2 comes before client-10.
+
+    Parameters
+    ----------
+    name : str
+        A name with or without numbers.
+    """
     parts = re.split(r"(\d{1,18})", name)
     return tuple((0, int(part), part) if part.isdecimal() else (1, 0, part) for part in parts if part)

@@ -1,4 +1,4 @@
-"""Settings that name an entry of a registry, such as a coder: what is entered later can be chosen too."""
+"""Settings that name an entry of a registry, such as a coder. Entries that are added later are accepted too."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 @dataclass(frozen=True, eq=False)
 class NameIn:
-    """Marks a setting that takes the names of a registry; others are refused as pydantic refuses those of a Literal.
+    """Marks a setting that takes a name of a registry. Other names raise the error of a pydantic Literal.
 
-    Attributes
+    Parameters
     ----------
-    registry : mapping by name
+    registry : mapping of str to object
+        The registry, by name.
     """
 
     registry: Mapping[str, Any]

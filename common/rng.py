@@ -1,4 +1,4 @@
-"""Independent random streams, the same on every engine and in every order of arrival."""
+"""Independent random streams. They do not depend on the engine or on the order of arrival."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ def stream(seed: int, client: str, purpose: str) -> np.random.Generator:
     seed : int
         The run's seed.
     client : str
-        Stable id of the client; ``""`` for what belongs to all.
+        Stable id of the client; ``""`` for numbers that all clients share.
     purpose : str
         What the numbers are for, such as ``"start"``.
 
     Returns
     -------
     numpy.random.Generator
-        Seeded by ``SeedSequence([seed, hash(client), hash(purpose)])`` with a hash that does not change between
-        processes, so that a client draws the same numbers wherever it runs.
+        Seeded by ``SeedSequence([seed, hash(client), hash(purpose)])``. The hash is the same in every process, so a
+        client draws the same numbers wherever it runs.
     """
     return np.random.default_rng(np.random.SeedSequence([seed, _digest(client), _digest(purpose)]))
 

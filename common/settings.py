@@ -1,4 +1,4 @@
-"""One typed, validated schema for everything a run can be told.
+"""One typed, validated schema for all settings of a run.
 
 A setting has one name everywhere: ``n_global`` in TOML, in ``-c n_global=3``, in Flower's run configuration and in
 Python. Tables nest with a dot: ``data.source``.
@@ -25,8 +25,8 @@ Dtype = Literal["float64", "float32"]
 _T = TypeVar("_T", bound=BaseModel)
 
 
-class Settings(LearningSettings):
-    """Everything a run can be told."""
+class Settings(LearningSettings):  # numpydoc ignore=PR01
+    """All settings of a run."""
 
     n_clients: int = Field(10, ge=1, description="how many clients can take part at most (N)")
     n_global: int | Literal["auto"] = Field(
@@ -93,14 +93,14 @@ class Settings(LearningSettings):
                 raise ValueError(f'n_global = {self.n_global}: must be at most {d} features for "{self.aggregation}"')
 
     def for_client(self, name: str, own: Mapping[str, Any] | None = None) -> LearningSettings:
-        """Return how one client learns.
+        """Return the settings of how one client learns.
 
         Parameters
         ----------
         name : str
             Stable client id.
         own : mapping, optional
-            What the client itself was told; wins over the run's settings.
+            The client's own settings; they win over the run's.
         """
         base = self.model_dump(include=set(LearningSettings.model_fields))
         values = {**base, **self.clients.get(name, {}), **(own or {})}
@@ -116,13 +116,13 @@ class Settings(LearningSettings):
 
     @property
     def matching_method(self) -> Literal["chain", "star"]:
-        """What ``matching`` comes to: to bear hostile clients is of no use behind a chain that they cut."""
+        """The method that ``matching`` stands for. ``auto`` is ``star`` for robust aggregations: hostile clients can break a chain."""
         if self.matching != "auto":
             return self.matching
         return "star" if AGGREGATIONS[self.aggregation].robust else "chain"
 
     def flat(self) -> dict[str, bool | int | float | str]:
-        """Return the settings that are set, with dotted names, as Flower's run configuration holds them."""
+        """Return the settings that are not None by dotted name, as Flower's run configuration holds them."""
         return dict(_flatten(self.model_dump(exclude_none=True)))
 
 
@@ -132,9 +132,9 @@ def load_settings(path: str | Path | None = None, overrides: Sequence[str] = ())
     Parameters
     ----------
     path : path, optional
-        TOML file; without it the defaults.
+        TOML file; without it the defaults apply.
     overrides : sequence of str
-        ``"key=value"``, with dotted keys; values as TOML writes them, quotes around text optional.
+        ``"key=value"`` with dotted keys. Values are written as in TOML; quotes around text are optional.
 
     Returns
     -------
@@ -165,14 +165,14 @@ def load_settings(path: str | Path | None = None, overrides: Sequence[str] = ())
 
 
 def override_settings(settings: Settings, overrides: Sequence[str] | Mapping[str, Any]) -> Settings:
-    """Return settings with some ``key=value``, or values by dotted names, put over them.
+    """Return settings with some values replaced.
 
     Parameters
     ----------
     settings : Settings
         The run's settings.
     overrides : sequence of str, or mapping
-        ``key=value``, or values by dotted names.
+        ``key=value``, or a mapping from dotted names to values.
     """
     values = settings.model_dump(exclude_unset=True)
     for key, value in overrides.items() if isinstance(overrides, Mapping) else map(parse_override, overrides):
@@ -181,12 +181,12 @@ def override_settings(settings: Settings, overrides: Sequence[str] | Mapping[str
 
 
 def learning_overrides(overrides: Sequence[str]) -> dict[str, bool | int | float | str]:
-    """Read a client's own ``key=value`` settings; only those of :class:`LearningSettings` are a client's own.
+    """Read a client's own ``key=value`` settings. Only names of :class:`LearningSettings` are allowed.
 
     Parameters
     ----------
     overrides : sequence of str
-        ``key=value``.
+        Items ``key=value``.
 
     Raises
     ------
@@ -194,7 +194,7 @@ def learning_overrides(overrides: Sequence[str]) -> dict[str, bool | int | float
         One line that names key, value and what is allowed.
     """
     values = dict(map(parse_override, overrides))
-    # Alone: how they go together with the run's settings shows when these are known.
+    # Each is checked alone: the run's settings, which it must agree with, are not known yet.
     for key, value in values.items():
         _validated(LearningSettings, {"n_nonzero": 1, key: value}, "")
     return values
@@ -206,12 +206,12 @@ def parse_override(override: str) -> tuple[str, Any]:
     Parameters
     ----------
     override : str
-        ``key=value``.
+        Text of the form ``key=value``.
 
     Raises
     ------
     SettingsError
-        If it is none.
+        If the text has another form.
     """
     key, equals, text = override.partition("=")
     if not equals or not key.strip() or not override.isprintable():
@@ -221,7 +221,7 @@ def parse_override(override: str) -> tuple[str, Any]:
 
 
 def settings_from_flat(flat: Mapping[str, Any]) -> Settings:
-    """Build settings from dotted names, such as Flower's run configuration, where ``""`` stands for not set.
+    """Build settings from dotted names, as in Flower's run configuration. ``""`` means not set.
 
     Parameters
     ----------
@@ -241,20 +241,20 @@ def settings_from_values(values: Mapping[str, Any]) -> Settings:
     Parameters
     ----------
     values : mapping
-        Values, tables as mappings.
+        Settings by name; tables are mappings.
     """
     return _validated(Settings, values, "")
 
 
 def changed(settings: Settings, **changes: Any) -> Settings:
-    """Return settings with other values, validated; tables are merged.
+    """Return validated settings with some values replaced. Tables are merged.
 
     Parameters
     ----------
     settings : Settings
         The run's settings.
-    **changes
-        Values by name.
+    **changes : object
+        New values by name.
     """
     values = settings.model_dump(exclude_unset=True)
     for key, value in changes.items():
@@ -267,12 +267,12 @@ def _value(text: str) -> Any:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
-    return value if isinstance(value, (bool, int, float, str)) else text  # a date is a folder's name
+    return value if isinstance(value, (bool, int, float, str)) else text  # a date is text: a folder's name
 
 
 def _set(values: dict[str, Any], key: str, value: Any) -> None:
     *tables, last = key.split(".")
-    if len(tables) > 1 and tables[0] == "clients":  # names of clients may hold dots
+    if len(tables) > 1 and tables[0] == "clients":  # clients' names may hold dots
         tables, last = ["clients", ".".join(tables[1:])], last
     for table in tables:
         values = values.setdefault(table, {})

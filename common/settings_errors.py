@@ -1,4 +1,4 @@
-"""What is wrong with a setting, in one line: its name, its value, what is allowed."""
+"""Describe a wrong setting in one line: its name, its value, and what is allowed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,17 @@ from pydantic.fields import FieldInfo
 
 
 def first_error(model: type[BaseModel], errors: Sequence[Any], whole: type[BaseModel]) -> str:
-    """Say the first of pydantic's errors in one line, and how many other settings are wrong; ``whole`` has them all."""
+    """Return the first of pydantic's errors in one line, and the number of other wrong settings.
+
+    Parameters
+    ----------
+    model : type of BaseModel
+        The table that was validated.
+    errors : sequence of dict
+        Pydantic's errors.
+    whole : type of BaseModel
+        The schema of the whole run, in which other names are looked up.
+    """
     first = errors[0]
     path, field, known = _locate(model, first["loc"])
     name = ".".join(path)
@@ -34,7 +44,15 @@ def first_error(model: type[BaseModel], errors: Sequence[Any], whole: type[BaseM
 
 
 def all_names(model: type[BaseModel], prefix: str = "") -> list[str]:
-    """Return the dotted names of all settings."""
+    """Return the dotted names of all settings of a schema.
+
+    Parameters
+    ----------
+    model : type of BaseModel
+        A schema or a table of it.
+    prefix : str
+        Put before every name.
+    """
     names = []
     for name, field in model.model_fields.items():
         table = field.annotation
@@ -44,7 +62,15 @@ def all_names(model: type[BaseModel], prefix: str = "") -> list[str]:
 
 
 def toml_error(text: str, message: str) -> str:
-    """Return what the reader of TOML says, and the likely cure."""
+    """Return the TOML parser's message, and the likely fix.
+
+    Parameters
+    ----------
+    text : str
+        The TOML file's content.
+    message : str
+        What the TOML parser says.
+    """
     number = re.search(r"at line (\d+)", message)
     lines = text.splitlines()
     line = lines[int(number[1]) - 1] if number and int(number[1]) <= len(lines) else ""
@@ -58,7 +84,7 @@ def toml_error(text: str, message: str) -> str:
 
 
 def _slip(value: object) -> str:
-    """Guess what was meant by a text that should be something else."""
+    """Guess what was meant by a text where another type is needed."""
     if not isinstance(value, str):
         return ""
     if re.fullmatch(r"[+-]?\d+,\d+", value):
@@ -67,7 +93,7 @@ def _slip(value: object) -> str:
 
 
 def _locate(model: type[BaseModel], loc: Sequence[int | str]) -> tuple[tuple[str, ...], FieldInfo | None, list[str]]:
-    """Follow an error's place through the tables; what lies beyond a field (the branch of a union) is dropped."""
+    """Follow an error's location through the tables. Parts beyond a field, such as the branch of a union, are dropped."""
     path: list[str] = []
     for i, part in enumerate(loc, start=1):
         path.append(str(part))

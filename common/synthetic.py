@@ -2,8 +2,8 @@ r"""The generative model of the paper's synthetic experiment.
 
 .. math:: Y_i = [D^{g*}\ D^{l*}_i]\, X^*_i + \sigma E_i
 
-Each ``[D^g, D^l_i]`` has orthonormal columns; each entry of ``X_i`` is Gaussian with probability ``p``, else zero;
-nonzeros smaller than ``amplitude`` are set to it, with their sign.
+Each ``[D^g, D^l_i]`` has orthonormal columns. Each entry of ``X_i`` is Gaussian with probability ``p``, else zero.
+Nonzeros smaller than ``amplitude`` are enlarged to it and keep their sign.
 
 Source: Liang, Shi, Al Kontar, Fattahi, "Personalized Dictionary Learning for Heterogeneous Datasets", 2023,
 section 5.1 and its appendix.
@@ -23,14 +23,18 @@ Floats = NDArray[np.floating]
 
 @dataclass(frozen=True)
 class ClientTruth:
-    """What one client's data were made of.
+    """One client's data, and the dictionary and codes that generated them.
 
-    Attributes
+    Parameters
     ----------
     data : (d, n) array
+        Y_i, samples in columns.
     global_dictionary : (d, r_g) array
+        D^g*, the same for all clients.
     local_dictionary : (d, r_l) array
+        D^l*_i.
     codes : (r_g + r_l, n) array
+        X*_i, global atoms first.
     """
 
     data: Floats
@@ -45,8 +49,9 @@ def true_global_dictionary(seed: int, n_features: int, n_global: int) -> Floats:
     Parameters
     ----------
     seed : int
+        The run's seed.
     n_features, n_global : int
-        d and r^g, ``r^g <= d``.
+        d and r^g, with ``r^g <= d``.
 
     Returns
     -------
@@ -67,20 +72,20 @@ def generate(
     amplitude: float = 0.3,
     noise: float = 0.0,
 ) -> ClientTruth:
-    """Draw one client's data; no other client is needed for it.
+    """Draw one client's data. It does not depend on other clients.
 
     Parameters
     ----------
     seed : int
         The run's seed.
     client : str
-        Stable id; another id gives another local dictionary and other samples.
+        Stable client id; it selects local dictionary and samples.
     n_features, n_global, n_local, n_samples : int
         d, r^g, r^l_i, n_i with ``r^g + r^l_i <= d``.
     sparsity : float
         p, the probability that a code is not zero.
     amplitude : float
-        Least size of a nonzero code.
+        Smallest size of a nonzero code.
     noise : float
         sigma, the standard deviation of Gaussian noise on every entry of the data.
 
@@ -98,7 +103,7 @@ def generate(
     shared = true_global_dictionary(seed, n_features, n_global)
     rng = stream(seed, client, "true local dictionary")
     G = rng.standard_normal((n_features, n_local))
-    # Together, since projecting G off the shared atoms first loses digits where little of it is left.
+    # One QR of both: projecting G off the shared atoms first loses digits if little of it is left.
     own = _orthonormal(np.hstack([shared, G]))[:, n_global:]
     rng = stream(seed, client, "true codes")
     X = rng.standard_normal((n_global + n_local, n_samples))
@@ -111,6 +116,6 @@ def generate(
 
 
 def _orthonormal(G: Floats) -> Floats:
-    """QR with positive diagonal: uniform if ``G`` is Gaussian."""
+    """Return Q of the QR decomposition with positive diagonal: uniformly distributed if ``G`` is Gaussian."""
     Q, R = np.linalg.qr(G)
     return Q * np.where(np.diag(R) < 0, -1.0, 1.0)

@@ -1,4 +1,7 @@
-"""One BLAS thread: the same sums in the same order on every engine, and no client that slows another. And a lock."""
+"""One BLAS thread per process, and a lock.
+
+With one thread every engine sums in the same order, and no client slows another.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ from contextlib import AbstractContextManager
 from threadpoolctl import ThreadpoolController
 
 READING_NPY = threading.RLock()
-"""Held by who reads the head of a ``.npy`` in a thread of several. NumPy parses it by Python's ``ast``, which before
-3.11.8 and 3.12.2 raises a SystemError where two threads are at it and one collects garbage (CPython issue 106905)."""
+"""Hold this lock while reading the header of a ``.npy`` file. NumPy parses it with Python's ``ast``. Before Python
+3.11.8 and 3.12.2 this raises a SystemError if two threads do so and one collects garbage (CPython issue 106905)."""
 
 
 @functools.cache
@@ -19,6 +22,6 @@ def _controller() -> ThreadpoolController:
 
 
 def one_blas_thread() -> AbstractContextManager[object]:
-    """Return a context in which the linear algebra of this process uses one thread."""
+    """Return a context in which this process's linear algebra uses one thread."""
     context: AbstractContextManager[object] = _controller().limit(limits=1)
     return context

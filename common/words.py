@@ -1,4 +1,4 @@
-"""How lists are told to people."""
+"""Lists in words."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ def listed(items: Iterable[object], most: int = 3) -> str:
     Parameters
     ----------
     items : iterable
+        What to list, by its text.
     most : int
-        How many are named before the rest is counted.
+        How many items are named before the rest is counted.
     """
     words = [str(item) for item in items]
     return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")

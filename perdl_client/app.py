@@ -1,6 +1,6 @@
 """The ClientApp: three messages, each one step of PerMA on private data.
 
-What leaves is what ``common.protocol`` lists; samples, codes and local atoms are in no reply.
+Replies hold what ``common.protocol`` lists. They never hold samples, codes or local atoms.
 """
 
 from __future__ import annotations
@@ -45,27 +45,51 @@ app = ClientApp()
 
 @app.train(INITIALISE.partition(".")[2])
 def on_initialise(message: Message, context: Context) -> Message:
-    """Answer with the used atoms of D_i^(0) and their usage."""
+    """Answer with the used atoms of D_i^(0) and their usage.
+
+    Parameters
+    ----------
+    message : flwr.app.Message
+        The server's message.
+    context : flwr.app.Context
+        This node's context, which keeps the client's state.
+    """
     return _answer(_initialise, message, context)
 
 
 @app.train(UPDATE.partition(".")[2])
 def on_update(message: Message, context: Context) -> Message:
-    """Answer with this client's global atoms after one local update."""
+    """Answer with this client's global atoms after one local update.
+
+    Parameters
+    ----------
+    message : flwr.app.Message
+        The server's message.
+    context : flwr.app.Context
+        This node's context, which keeps the client's state.
+    """
     return _answer(_update, message, context)
 
 
 @app.train(FINISH.partition(".")[2])
 def on_finish(message: Message, context: Context) -> Message:
-    """Write this client's own model and answer with scalars."""
+    """Write this client's own model and answer with scalars.
+
+    Parameters
+    ----------
+    message : flwr.app.Message
+        The server's message.
+    context : flwr.app.Context
+        This node's context, which keeps the client's state.
+    """
     return _answer(_finish, message, context)
 
 
 def _answer(handle: Callable[[Payload, Context], RecordDict], message: Message, context: Context) -> Message:
-    """Run a handler; of an unforeseen exception only the type is told, since its text might hold data."""
+    """Run a handler. Of an unforeseen exception only the type is sent: its text may hold data."""
     began = time.monotonic()
     join_log()
-    with ExitStack() as stack:  # also of a failure the log says whose it is
+    with ExitStack() as stack:  # failures are logged with the client's name too
         try:
             payload = unpack(message.content)
             known = {key: payload.scalars[key] for key in ("run", "round") if key in payload.scalars}
@@ -77,7 +101,7 @@ def _answer(handle: Callable[[Payload, Context], RecordDict], message: Message, 
         except PerdlError as error:
             _log.info("%s", error)
             reason = str(error)
-        except OSError as error:  # a full disk, say: the round is not done, and may be asked again
+        except OSError as error:  # such as a full disk: the server may ask for this round again
             _tell_of_disk(error)
             where = f"{error.filename}: " if error.filename and is_simulation() else ""
             reason = f"its own disk or folder fails it: {where}{error.strerror or type(error).__name__}"
@@ -88,13 +112,13 @@ def _answer(handle: Callable[[Payload, Context], RecordDict], message: Message, 
 
 
 def _tell_of_disk(error: OSError) -> None:
-    """Log what could not be written; all clients of a simulation have one disk, of which a person is told once."""
+    """Log what could not be written. Clients of a simulation share one disk, so people are told once."""
     known = {FAULT: error.strerror} if is_simulation() else {}
     _log.error("cannot write %s: %s", error.filename or "a file", error.strerror, extra=known)
 
 
 def _where_to_read() -> str:
-    """Say where the log is; a deployed client tells the server none of its paths."""
+    """Name the log. A deployed client tells the server none of its paths."""
     return (log_file() if is_simulation() else None) or "the client's own log"
 
 
@@ -102,7 +126,7 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
     identity = Identity.of(context.node_config)
     run = payload.scalar("run", str)
     state = find_state(run, context, identity.state_folder())
-    if state is not None and state.step > 0:  # it was here before, and its atoms are split
+    if state is not None and state.step > 0:  # the client has answered a round: its atoms are split
         return pack({}, client=identity.name, step=state.step)
     text = state.settings if state is not None else payload.scalar("settings", str)
     settings = _settings(text)
@@ -151,7 +175,7 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
 
 
 def _why_unused(identity: Identity, learning: LearningSettings, Y: Floats, X: Floats) -> str:
-    """Say why a client sends no atom, and the cure."""
+    """Say why a client sends no atom, and what to do."""
     largest, size, least = float(np.abs(Y).max()), rms(Y), identity.min_samples(learning)
     why = (
         f"has no code that passes {learning.coder} (threshold {learning.threshold:g} {learning.threshold_unit}, root "
@@ -197,7 +221,7 @@ def _update(payload: Payload, context: Context) -> RecordDict:
 
 def _finish(payload: Payload, context: Context) -> RecordDict:
     identity = Identity.of(context.node_config)
-    if "global_dictionary" not in payload.arrays:  # the run failed before there was anything to keep
+    if "global_dictionary" not in payload.arrays:  # the run failed before matching: there is no model to write
         memory_of(context).clear()
         return pack({}, client=identity.name)
     state, settings, D_g = _resume(payload, context, identity)
@@ -213,11 +237,11 @@ def _finish(payload: Payload, context: Context) -> RecordDict:
         scalars["local_distance"] = dictionary_distance(D_l, known.local_dictionary)
     measures["n_samples"] = Y.shape[1]
     model = ClientModel(D_g, D_l, data.preprocessing, client.coder, data.cut, data.names, carried(X, Y), measures)
-    # Its state stays: a run that was interrupted may go on.
+    # The state is kept: an interrupted run may be resumed.
     try:
         save_model(model, identity.folder(settings))
     except OSError as error:
-        if not is_simulation():  # there, whoever runs it has all that the server has, and looks for the models
+        if not is_simulation():  # a simulation's results are whole without it, a deployed client needs its model
             raise
         _tell_of_disk(error)
     memory_of(context).clear()
@@ -227,12 +251,12 @@ def _finish(payload: Payload, context: Context) -> RecordDict:
 def _resume(
     payload: Payload, context: Context, identity: Identity, before: int | None = None
 ) -> tuple[ClientState, Settings, Floats]:
-    """Return the state with which a message begins, split if it had not been, the settings, and the received D^g."""
+    """Return the state for a message (split, if it was not), the settings, and the received D^g."""
     state = _state(payload.scalar("run", str), context, identity, before)
     settings = _settings(state.settings)
     D_l = state.local_dictionary
     D_g = payload.array("global_dictionary", (D_l.shape[0], -1)).astype(D_l.dtype, copy=False)
-    # What the server sends decides what this client sends, so its width is held to what was agreed.
+    # The client replies with as many atoms as it receives, so a server must not widen D^g later.
     agreed = state.n_global if state.n_global >= 0 else settings.n_global
     if isinstance(agreed, int) and D_g.shape[1] != agreed:
         raise ProtocolError(f"{identity.name} was sent {D_g.shape[1]} global atoms, {agreed} were agreed")
@@ -244,14 +268,14 @@ def _resume(
         if len(newest.split) and not np.array_equal(newest.split, indices):
             raise ProtocolError(f"{identity.name} was sent other indices than before")
         state = replace(state, split=indices.astype(np.intp))
-        # The server counts the atoms that it was sent; an answer that got lost leaves them split already.
+        # Indices count the atoms that were sent. If an earlier answer got lost, the newest state is split already.
     return state, settings, D_g
 
 
 def _learner(
     identity: Identity, settings: Settings, state: ClientState, context: Context
 ) -> tuple[ClientLearner, ClientData]:
-    """Return the client as it was when it answered last, with its samples."""
+    """Return the client as it was after its last answer, with its samples."""
     data = _data(identity, settings, state.run, state, context)
     learning, D = identity.learning(settings), state.local_dictionary
     client = ClientLearner(data.Y, learning, settings.seed, identity.name, dictionary=D, watch=state.watch)
@@ -284,7 +308,7 @@ def _settings(text: str) -> Settings:
 
 
 def _data(identity: Identity, settings: Settings, run: str, state: ClientState | None, context: Context) -> ClientData:
-    """Return the samples, which must be like those with which the client began the run."""
+    """Return the samples, after checking that they are like those at the start of the run."""
     memory = memory_of(context)
     data = memory.recall(run) or memory.keep(run, load_data(identity, settings, memory.take(settings.dtype)))
     if state is None:

@@ -1,4 +1,4 @@
-"""Who a client is: its name, what it was told at its start, and whether it is simulated."""
+"""Identity of a client: its name, its own settings, and whether it is simulated."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from common.protocol import check_name
 from common.settings import Settings
 
 SIMULATION = "PERDL_SIMULATION"
-"""Environment variable that a simulation sets: server and clients are one user on one machine, so paths that the
-settings name may be read and written by clients. A deployed client takes no path from the server."""
+"""Environment variable that a simulation sets. Its server and clients run as one user on one machine, so clients may
+read and write the paths in the settings. A deployed client uses no path that the server names."""
 
 NAMES = "PERDL_NAMES"
 """Environment variable with the names of simulated clients as JSON, for engines that start clients by number."""
 
 
 def is_simulation() -> bool:
-    """Whether server and clients are one user on this machine."""
+    """Return whether server and clients run as one user on this machine."""
     return bool(os.environ.get(SIMULATION))
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Who this client is.
+    """Identity of this client.
 
-    Attributes
+    Parameters
     ----------
     name : str
-        Stable id; sorts the clients, seeds their random streams.
+        Stable id. It gives the client's place in the order of clients, and its random streams.
     partition : int
-        Its number in a simulation or an experiment's partition, from 0.
+        Number in a simulation or in an experiment's partition, from 0.
     node_config : mapping
-        What this node was told at its own start.
+        Settings that this node was started with.
     """
 
     name: str
@@ -46,12 +46,12 @@ class Identity:
 
     @classmethod
     def of(cls, node_config: Mapping[str, Any]) -> Identity:
-        """Read the identity from Flower's node configuration; without a name, ``client-1`` is partition 0.
+        """Read the identity from Flower's node configuration. Without a name, partition 0 is called ``client-1``.
 
         Parameters
         ----------
         node_config : mapping
-            What the node was told at its start.
+            Settings that the node was started with.
         """
         partition = int(node_config.get("partition-id", 0))
         names = json.loads(os.environ.get(NAMES) or "[]")
@@ -59,7 +59,9 @@ class Identity:
         return cls(check_name(str(node_config.get("name", name))), partition, node_config)
 
     def min_samples(self, learning: LearningSettings) -> int:
-        """Samples that must use an atom before it is sent; no server can go below this client's own word.
+        """Return how many samples must use an atom before it is sent.
+
+        The server cannot go below the client's own minimum.
 
         Parameters
         ----------
@@ -70,7 +72,7 @@ class Identity:
         return max(own, learning.min_samples)
 
     def learning(self, settings: Settings) -> LearningSettings:
-        """How this client learns: the run's settings, then its table in them, then its own.
+        """Return how this client learns. Its own settings win over its table in the run's, and that over the run's.
 
         Parameters
         ----------
@@ -81,7 +83,7 @@ class Identity:
         return settings.for_client(self.name, own)
 
     def folder(self, settings: Settings) -> Path:
-        """Where this client's own model goes.
+        """Return the folder of this client's model.
 
         Parameters
         ----------
@@ -91,7 +93,7 @@ class Identity:
         return self.state_folder() or Path(settings.output) / "clients" / self.name
 
     def state_folder(self) -> Path | None:
-        """Where a client keeps what it needs after a restart; none in a simulation, whose clients end with the run."""
+        """Return the folder that survives a restart; None in a simulation, whose clients end with the run."""
         if is_simulation():
             return None
         return Path(str(self.node_config.get("folder", Path("perdl-clients") / self.name)))

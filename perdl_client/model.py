@@ -1,4 +1,4 @@
-"""A client's own model: its dictionary, how it codes, and what was done to its data. None of it is ever sent."""
+"""A client's own model: its dictionary, its coder, and its preprocessing. It is never sent."""
 
 from __future__ import annotations
 
@@ -20,31 +20,33 @@ from perdl_client.learning.local_update import relative_error
 Floats = NDArray[np.floating]
 
 VERSION = 2
-"""Of the file; another perdl's are refused rather than misread."""
+"""Version of the file's format. Files of another version are refused."""
 
 FILE = "dictionary.npz"
 
 
 @dataclass(frozen=True)
 class ClientModel:
-    """What one client's dictionary says of samples. Samples are columns, pieces as ``cut`` makes them.
+    """A client's model. Samples are columns, and pieces as ``cut`` makes them.
 
-    Attributes
+    Parameters
     ----------
     global_dictionary : (d, r_g) array
+        D^g.
     local_dictionary : (d, r_l) array
+        D^l_i.
     preprocessing : Preprocessing
-        What is done to samples first, learnt from the client's data.
+        Preprocessing that was fitted to the client's data.
     coder : Coder
-        With its threshold in the units of the preprocessed data.
+        Coder with its threshold in the units of preprocessed data.
     cut : Cut
         How samples of a file become pieces of d numbers.
     names : tuple of str
-        Of a file's features, where it told them.
+        Names of the features, if the file has them.
     usage : (r,) array
-        The share of the energy of its data that each atom carries, global atoms first; see :func:`carried`.
+        Share of the data's energy that each atom carries, global atoms first; see :func:`carried`.
     measures : dict of str to number
-        What was measured on its data in the end: ``n_samples``, ``error``, ``shared``, ``own``.
+        Final measures on the client's data: ``n_samples``, ``error``, ``shared``, ``own``.
     """
 
     global_dictionary: Floats
@@ -67,52 +69,52 @@ class ClientModel:
         Parameters
         ----------
         Y : (d, n) array
-            Samples before they are preprocessed, in columns.
+            Samples before preprocessing, in columns.
         """
         return self.coder(self.preprocessing.apply(Y), self.dictionary)
 
     def decode(self, X: Floats) -> Floats:
-        """Return the samples (d, n) that codes (r, n) stand for.
+        """Return the samples (d, n) of given codes.
 
         Parameters
         ----------
         X : (r, n) array
-            Codes, of the global atoms first.
+            Codes, global atoms first.
         """
         return self.preprocessing.undo(self.dictionary @ X)
 
     def split(self, Y: Floats) -> tuple[Floats, Floats]:
-        """Return the shared and the own part of samples, each (d, n); their sum is ``decode(encode(Y))``.
+        """Return the shared and the own part of samples, each (d, n). Their sum is ``decode(encode(Y))``.
 
         Parameters
         ----------
         Y : (d, n) array
-            Samples, in columns.
+            Samples before preprocessing, in columns.
         """
         X, r_g = self.encode(Y), self.global_dictionary.shape[1]
         shared = self.preprocessing.undo_part(self.global_dictionary @ X[:r_g])
         return shared, self.preprocessing.undo(self.local_dictionary @ X[r_g:])
 
     def reconstruct(self, Y: Floats, k: int) -> Floats:
-        """Return samples (d, n) written with at most ``k`` atoms each, by orthogonal matching pursuit.
+        """Return samples (d, n) reconstructed from at most ``k`` atoms each, by orthogonal matching pursuit.
 
         Parameters
         ----------
         Y : (d, n) array
-            Samples, in columns.
+            Samples before preprocessing, in columns.
         k : int
-            At most so many atoms a sample.
+            Most atoms per sample.
         """
         D = self.dictionary
         return self.preprocessing.undo(D @ omp(self.preprocessing.apply(Y), D, k))
 
     def unshared_energy(self, Y: Floats) -> Floats:
-        """Return the squared length (n,) of what is left of each preprocessed sample without its shared part.
+        """Return the energy (n,) of each preprocessed sample without its shared part.
 
         Parameters
         ----------
         Y : (d, n) array
-            Samples, in columns.
+            Samples before preprocessing, in columns.
         """
         Z = self.preprocessing.apply(Y)
         left = Z - self.global_dictionary @ self.coder(Z, self.dictionary)[: self.global_dictionary.shape[1]]
@@ -120,25 +122,25 @@ class ClientModel:
         return energy
 
     def error(self, Y: Floats, k: int | None = None) -> float:
-        """Return ||Z - DX|| / ||Z|| of preprocessed samples Z, as a run reports it; 0 if they are all zero.
+        """Return ||Z - DX|| / ||Z|| of preprocessed samples Z, as a run reports it; 0 if all are zero.
 
         Parameters
         ----------
         Y : (d, n) array
-            Samples, before they are preprocessed.
+            Samples before preprocessing, in columns.
         k : int, optional
-            At most so many atoms a sample, by orthogonal matching pursuit; default the coder that the run learnt with.
+            Most atoms per sample, with orthogonal matching pursuit. Default: the run's coder.
         """
         Z, D = self.preprocessing.apply(Y), self.dictionary
         return relative_error(Z, D, self.coder(Z, D) if k is None else omp(Z, D, k))
 
     def explained(self, Y: Floats) -> float:
-        """Return 1 - ||Z - DX||^2 / ||Z||^2 of preprocessed samples Z; 1 if they are all zero.
+        """Return 1 - ||Z - DX||^2 / ||Z||^2 of preprocessed samples Z; 1 if all are zero.
 
         Parameters
         ----------
         Y : (d, n) array
-            Samples, in columns.
+            Samples before preprocessing, in columns.
         """
         Z = self.preprocessing.apply(Y)
         shared, own = shares(Z, self.global_dictionary, self.local_dictionary, self.coder(Z, self.dictionary))
@@ -146,20 +148,23 @@ class ClientModel:
 
 
 def shares(Y: Floats, global_dictionary: Floats, local_dictionary: Floats, X: Floats) -> tuple[float, float]:
-    r"""Return which shares of the data's energy are shared and own.
+    r"""Return the shares of the data's energy that global and local atoms explain.
 
     .. math:: \text{shared} = 1 - \frac{\lVert Y - D^g X^g\rVert^2}{\lVert Y\rVert^2}, \qquad
               \text{own} = \frac{\lVert Y - D^g X^g\rVert^2 - \lVert Y - D X\rVert^2}{\lVert Y\rVert^2}
 
-    What is left to one is not explained. All-zero data are all shared.
+    The rest up to 1 is not explained. Data that are all zero count as shared.
 
     Parameters
     ----------
     Y : (d, n) array
         Preprocessed samples, in columns.
-    global_dictionary, local_dictionary : (d, r_g), (d, r_l) array
+    global_dictionary : (d, r_g) array
+        D^g.
+    local_dictionary : (d, r_l) array
+        D^l_i.
     X : (r, n) array
-        Codes, of the global atoms first.
+        Codes, global atoms first.
 
     Returns
     -------
@@ -176,12 +181,12 @@ def shares(Y: Floats, global_dictionary: Floats, local_dictionary: Floats, X: Fl
 
 
 def carried(X: Floats, Y: Floats) -> Floats:
-    """Return the share (r,) of the energy of samples (d, n) that each atom's codes (r, n) carry.
+    """Return the share (r,) of the samples' energy that each atom's codes carry.
 
     Parameters
     ----------
     X : (r, n) array
-        Codes, of the global atoms first.
+        Codes, global atoms first.
     Y : (d, n) array
         Preprocessed samples, in columns.
     """
@@ -190,20 +195,20 @@ def carried(X: Floats, Y: Floats) -> Floats:
 
 
 def save_model(model: ClientModel, folder: Path) -> None:
-    """Write ``dictionary.npz``.
+    """Write a model to ``dictionary.npz``.
 
     Parameters
     ----------
     model : ClientModel
         The client's model.
     folder : Path
-        Where the file goes.
+        Folder of the file.
 
     Notes
     -----
-    ``global`` (d, r^g), ``local`` (d, r^l), ``usage`` (r,), ``shape`` of a sample, ``names`` of its features;
-    ``offset``, ``scale`` and ``whitener`` of its preprocessing, and the names of its ``steps``; ``head``, the rest as
-    JSON.
+    The file holds ``global`` (d, r^g), ``local`` (d, r^l), ``usage`` (r,), the ``shape`` of a sample and the ``names``
+    of its features. It also holds ``offset``, ``scale`` and ``whitener`` of the preprocessing and its ``steps``, and in
+    ``head`` the rest as JSON.
     """
     head = {"coder": _named(model.coder), "cut": astuple(model.cut), "measures": model.measures}
     arrays = {"global": model.global_dictionary, "local": model.local_dictionary, "usage": model.usage}
@@ -213,17 +218,17 @@ def save_model(model: ClientModel, folder: Path) -> None:
 
 
 def load_model(path: Path) -> ClientModel:
-    """Read what :func:`save_model` wrote; ``path`` is the file or its folder.
+    """Read a model that :func:`save_model` wrote.
 
     Parameters
     ----------
     path : Path
-        The file or its folder.
+        The file, or its folder.
 
     Raises
     ------
     PerdlError
-        If there is none, it is no client's model, or another version of perdl wrote it.
+        If there is no such file, it is not a client's model, or another version of perdl wrote it.
     """
     if path.is_dir():
         path = path / FILE
@@ -253,6 +258,6 @@ def load_model(path: Path) -> ClientModel:
 
 
 def _named(coder: Coder) -> tuple[str, float]:
-    """The name of a coder and its one number."""
+    """Return the name of a coder and its number."""
     name = next(name for name, kind in CODERS.items() if type(kind.make(coder.number)) is type(coder))
     return name, coder.number

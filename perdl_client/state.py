@@ -1,4 +1,4 @@
-"""What a client keeps between messages, and where its own model lies. None of it is ever sent."""
+"""What a client keeps between messages. It is never sent."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Ints = NDArray[np.intp]
 _log = logging.getLogger("perdl.client")
 
 VERSION = 3
-"""Of the files; another perdl's are refused rather than misread."""
+"""Version of the files' format. Files of another version are refused."""
 
 KEPT = 3
-"""A server that resumes from its last complete round, or from the one before it, asks again what was answered: a client
-then goes on from the state that it had before, and its answer is the same to the last bit."""
+"""Number of states that are kept. A server that resumes may ask again for one of its last two rounds. The client then
+continues from its state before that round, and its answer has the same bits."""
 
 _STATE = "perdl"
 NOTHING_USED = np.empty(0, dtype=np.intp)
@@ -33,26 +33,27 @@ NOTHING_USED = np.empty(0, dtype=np.intp)
 class ClientState:
     """State of one client in one run.
 
-    Attributes
+    Parameters
     ----------
     run : str
-        The run's id, given by its server; the same after the server was resumed.
+        The run's id, which the server gives; it stays the same after a resume.
     settings : str
-        The run's settings as JSON, as the server sent them.
+        The run's settings as the server sent them (JSON).
     step : int
-        The last round answered; 0 after the start.
+        The last answered round; 0 after the start.
     local_dictionary : (d, r_l) array
-        D^l_i; before matching, the whole D_i^(0).
+        D^l_i; before the split, the whole D_i^(0).
     n_global : int
-        r^g as it was when the first D^g came; -1 before.
+        r^g of the first D^g; -1 before it arrived.
     used : (m,) int array
-        Which of its atoms the client sent for matching; empty once D^l is split off.
+        Atoms that the client sent for matching; empty after the split.
     split : (r_g,) int array
-        Which of those it was told are global; empty before. Later questions may not split it otherwise.
+        Those of the sent atoms that are global, as the server said first; empty before. Later messages must agree
+        with it.
     watch : Watch
-        Its own evidence of being stuck.
+        State of the stall detection.
     names : str
-        Mark of the names of its features; empty if they have none.
+        Hash of the features' names; empty if they have none.
     """
 
     run: str
@@ -67,19 +68,21 @@ class ClientState:
 
 
 def save_state(state: ClientState, context: Context, folder: Path | None) -> None:
-    """Keep the state in Flower's context and, if a folder is given, the last few on the client's own disk.
+    """Keep the state in Flower's context and, if a folder is given, the last few states on disk.
 
     Parameters
     ----------
     state : ClientState
+        State after the last answer.
     context : flwr.app.Context
+        This node's context.
     folder : Path, optional
-        A restarted client finds its states there; files are written whole or not at all.
+        The client's folder, where a restarted client finds its states.
 
     Raises
     ------
     OSError
-        If the disk does not take it; the state before it then stays in force.
+        If the state cannot be written. The former state then stays valid.
     """
     watch = np.array(astuple(state.watch), dtype=np.float64)
     arrays = {"local_dictionary": state.local_dictionary, "used": state.used, "split": state.split, "watch": watch}
@@ -93,20 +96,23 @@ def save_state(state: ClientState, context: Context, folder: Path | None) -> Non
 
 
 def find_state(run: str, context: Context, folder: Path | None, before: int | None = None) -> ClientState | None:
-    """Return the newest state of a run, from Flower's context or else from the client's own disk.
+    """Return the newest state of a run, from Flower's context or else from the disk.
 
     Parameters
     ----------
     run : str
+        The run's id.
     context : flwr.app.Context
+        This node's context.
     folder : Path, optional
+        The client's folder; None in a simulation.
     before : int, optional
-        Only states that had not yet answered this round.
+        Only states that have not answered this round count.
 
     Returns
     -------
     ClientState, or None
-        None if there is none: the client was never initialised in this run, its states are lost or too new.
+        None if the client was never initialised in this run, or its states are lost or too new.
 
     Raises
     ------
@@ -157,7 +163,7 @@ def _read(path: Path) -> ClientState | None:
 
 
 def _prune(folder: Path, step: int) -> None:
-    """Drop the states of a former run, of rounds that a resumed server went back behind, and old ones."""
+    """Remove states of a former run, states newer than this round (the server went back), and old ones."""
     steps = {int(path.stem): path for path in _files(folder)}
     kept = sorted(steps)[: sorted(steps).index(step) + 1][-KEPT:] if step else [0]
     for other in steps.keys() - set(kept):

@@ -24,7 +24,15 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run PerMA as ``context.run_config`` says."""
+    """Run PerMA with the settings in ``context.run_config``.
+
+    Parameters
+    ----------
+    grid : flwr.serverapp.Grid
+        Flower's connection to the nodes.
+    context : flwr.app.Context
+        Holds the run's configuration.
+    """
     if os.environ.get(SERVED):
         threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
         start_log(logging.INFO)
@@ -34,10 +42,10 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def _bound_pulls(settings: Settings) -> None:
-    """An answer is announced before its content is there, and Flower waits for that, one answer after the other.
+    """Limit how long Flower waits for the content of an announced answer.
 
-    It looks again after a whole second, then ever more seldom, and waits for up to hours: a client that is cut off just
-    then, or means harm, would hold up the run. All clients together get a round's time for it.
+    By default it polls ever more rarely, for hours, one answer after the other. A client that is cut off then, or is
+    hostile, would stop the run. All clients together get the time of one round.
     """
     limits = pull_objects.__kwdefaults__
     if limits is not None:
@@ -46,14 +54,20 @@ def _bound_pulls(settings: Settings) -> None:
 
 
 def _end_with_parent(parent: int) -> None:
-    """Flower leaves a ServerApp behind, asleep for ever, when what started it is killed."""
+    """End this process with its parent. Flower leaves a ServerApp asleep forever if its parent is killed."""
     while os.getppid() == parent:
         time.sleep(1.0)
     os._exit(1)
 
 
 def resuming(checkpoint: Checkpoint) -> ServerApp:
-    """Return a ServerApp that goes on from a checkpoint, for who keeps it elsewhere than in the run's folder."""
+    """Return a ServerApp that continues from a checkpoint which is not in the run's folder.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+        Where to continue.
+    """
     resumed = ServerApp()
 
     @resumed.main()
@@ -64,7 +78,17 @@ def resuming(checkpoint: Checkpoint) -> ServerApp:
 
 
 def run(settings: Settings, grid: Grid, checkpoint: Checkpoint | None = None) -> None:
-    """Run PerMA over a grid, with results in ``settings.output``; from a checkpoint on, if there is one."""
+    """Run PerMA over a grid, from the start or from a checkpoint.
+
+    Parameters
+    ----------
+    settings : Settings
+        The run's settings; results go to ``output``.
+    grid : flwr.serverapp.Grid
+        Flower's connection to the nodes.
+    checkpoint : Checkpoint, optional
+        Where to continue.
+    """
     folder = RunFolder(Path(settings.output), checkpoint)
     with one_blas_thread():
         PerMA(settings, folder).start(grid)

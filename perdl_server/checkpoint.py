@@ -1,4 +1,4 @@
-"""What a server needs to go on with a run: written after every round, whole or not at all, with the one before it."""
+"""What a server needs to resume a run. It is written after every round, atomically, and the one before is kept."""
 
 from __future__ import annotations
 
@@ -24,27 +24,30 @@ NEWEST, BEFORE = "checkpoint.npz", "checkpoint-before.npz"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A run after one of its rounds.
+    """State of a run after a round.
 
-    Attributes
+    Parameters
     ----------
     run : str
-        The run's id, by which clients know it again.
+        The run's id, by which clients recognise it.
     round : int
-        The last complete one; 0 after matching.
+        The last complete round; 0 after matching.
     dictionary : (d, r_g) array
+        D^g.
     consensus : (r_g,) array
+        Agreement of the clients on each atom, 0 to 1.
     members : dict of str to dict
-        By client: the facts that the server knows of it.
+        What the server knows of each client, by name.
     matches : dict of str to (r_g,) int array
-        Indices of the clients that have not answered a round yet.
+        Indices of clients that have not answered a round yet.
     report : dict
-        What the summary holds so far; its ``settings`` are the run's.
+        The summary so far; its ``settings`` are the run's.
     bytes : dict
+        Bytes sent so far, by phase and direction.
     seconds : float
-        What the run has taken so far.
+        Duration of the run so far.
     ended : str
-        Why there are no more rounds; empty while there are.
+        Why there are no more rounds; empty if there are.
     """
 
     run: str
@@ -60,7 +63,15 @@ class Checkpoint:
 
 
 def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
-    """Write ``checkpoint.npz`` and keep the former one; a process killed at any moment leaves at least one whole."""
+    """Write ``checkpoint.npz`` and keep the former one. If the process is killed, at least one complete file is left.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+        State of the run.
+    folder : Path
+        The run's folder.
+    """
     names = list(checkpoint.members)
     head = {key: getattr(checkpoint, key) for key in ("run", "round", "members", "report", "bytes", "seconds", "ended")}
     arrays: dict[str, NDArray[Any]] = {"dictionary": checkpoint.dictionary, "consensus": checkpoint.consensus}
@@ -71,7 +82,12 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:
-    """Return the newest checkpoint that is whole.
+    """Return the newest complete checkpoint.
+
+    Parameters
+    ----------
+    folder : Path
+        The run's folder.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What makes a run's result doubtful though nothing failed: in words for people, each with its cause and its cure."""
+"""Find what makes a run's result doubtful although nothing failed. Each warning gives a cause and what to do."""
 
 from __future__ import annotations
 
@@ -16,36 +16,40 @@ from common.words import listed
 Floats = NDArray[np.floating]
 
 AGREED = 0.9
-"""Consensus below which clients' versions of an atom are not the same atom."""
+"""Consensus below which the clients' versions of an atom differ."""
 ALIKE = 0.8
-"""Cosine above which two shared atoms are nearly one."""
+"""Cosine above which two shared atoms are nearly the same."""
 FEW = 3
-"""Samples an atom below which a client's own atoms are guesses; and how many times the median error is much."""
+"""Samples per atom below which own atoms are guesses. Also the factor above the median error that is too much."""
 JUMP = 0.5
-"""The last shared path over the next one, above which that is no jump."""
+"""Ratio of the last shared path to the next, above which there is no jump."""
 MOVING = 1e-3
-"""How far the last round may move an atom of length 1 before its values are no result."""
+"""How far the last round may move an atom of length 1 in a result that is at rest."""
 NEAR = 0.2
-"""Share of the distance of unrelated atoms below which a path that is left is as good as a shared one."""
+"""Share of the distance of unrelated atoms below which the next path is as good as a shared one."""
 
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """What the server knows when a run ends.
+    """What the server knows at the end of a run.
 
-    Attributes
+    Parameters
     ----------
     report : mapping
-        Of matching: ``n_global``, ``path_lengths``, ``next_path_length``, ``unrelated_edges``, ``misfits``; ``rounds``.
+        Results of matching: ``n_global``, ``path_lengths``, ``next_path_length``, ``unrelated_edges``, ``misfits``;
+        and ``rounds``.
     clients : mapping of str to mapping
-        By client: the facts known of each.
+        Facts of each client, by name.
     settings : Settings
+        The run's settings.
     dictionary : (d, r_g) array
+        D^g.
     consensus : (r_g,) array
+        Agreement of the clients on each atom, 0 to 1.
     idle : sequence of int
-        Shared atoms that no client used in the last round, as far as the aggregation tells.
+        Shared atoms that no client used in the last round, if the aggregation can tell.
     change : float, optional
-        How far the last round moved the shared atom that moved most.
+        Largest distance that a shared atom moved in the last round.
     """
 
     report: Mapping[str, Any]
@@ -58,7 +62,7 @@ class RunOutcome:
 
     @property
     def edges(self) -> Floats:
-        """Mean edge of each path that is known, the shared ones first."""
+        """Mean edge of each known path, shared paths first."""
         n_global, following = self.report["n_global"], self.report.get("next_path_length")
         lengths = list(self.report["path_lengths"])
         if len(lengths) == n_global and following is not None:
@@ -68,7 +72,7 @@ class RunOutcome:
 
     @property
     def nearness(self) -> Floats:
-        """Mean edge of each path over that of unrelated atoms, at most 1; of all in a space that others fill, 0."""
+        """Mean edge of each path divided by that of unrelated atoms, at most 1; 0 where atoms cannot differ."""
         edges = self.edges
         unrelated = np.asarray(self.report["unrelated_edges"], dtype=float)[: len(edges)]
         room = unrelated > 0
@@ -76,17 +80,25 @@ class RunOutcome:
         return near
 
     def where(self, key: str, limit: float) -> list[str]:
-        """Clients of which a fact is known and above a limit."""
+        """Return the clients for which a fact is above a limit.
+
+        Parameters
+        ----------
+        key : str
+            Name of a fact.
+        limit : float
+            Limit of its value.
+        """
         return [name for name, facts in self.clients.items() if facts.get(key, 0.0) > limit]
 
 
 def warnings(run: RunOutcome) -> list[str]:
-    """Return what is doubtful about a run, the gravest first.
+    """Return what is doubtful about a run, most serious first.
 
     Parameters
     ----------
     run : RunOutcome
-        A run after matching.
+        A run that got past matching.
     """
     checks = [_alone, _unrelated, _no_jump, _mismatched, _nothing_shared, _one_more, _disagreement]
     checks += [_moving, _alike, _idle, _out_of_scale, _dense, _mean, _one_feature, _few_samples, _badly_explained]
@@ -114,13 +126,13 @@ def _unrelated(run: RunOutcome) -> str:
 
 
 def _far(run: RunOutcome) -> int:
-    """How many shared atoms were no nearer than unrelated ones."""
-    k = run.report["n_global"]  # nearness is 0 where atoms that are left fill the space: all are near there
+    """Count the shared atoms that were no nearer than unrelated ones."""
+    k = run.report["n_global"]  # nearness is 0 where atoms cannot differ
     return int(np.count_nonzero(run.nearness[:k] > 0.8)) if len(run.clients) > 1 else 0
 
 
 def _no_jump(run: RunOutcome) -> str:
-    """The shared paths end where the next one is hardly longer, so that they may end anywhere."""
+    """Warn if the next path is hardly longer than the shared ones: the number of shared atoms is then a guess."""
     k, near = run.report["n_global"], run.nearness
     if len(run.clients) < 2 or not 0 < k <= len(near) or _far(run):
         return ""
@@ -172,19 +184,19 @@ def _nothing_shared(run: RunOutcome) -> str:
 
 
 def _nearer_than_chance(run: RunOutcome, begin: int) -> int:
-    """How many paths, from this one on, are nearer than those of unrelated atoms ever are by chance."""
+    """Count the paths, from this one on, that are nearer than unrelated atoms are by chance."""
     edges, unrelated = run.edges[begin:], np.asarray(run.report["unrelated_edges"])[begin:]
     m = min(len(edges), len(unrelated))
     if len(run.clients) < 2 or not m:
         return 0
-    # Few clients in few dimensions are near by chance: of random atoms at most 2 in 100 paths were below this.
+    # Few clients in few dimensions are near by chance. With random atoms at most 2 in 100 paths were below this.
     freedom = (len(run.clients) - 1) * np.maximum(len(run.dictionary) - begin - np.arange(m), 1)
     near = edges[:m] < unrelated[:m] * np.minimum(0.75, 1 - 4.3 / freedom)
     return int(m if near.all() else near.argmin())
 
 
 def _one_more(run: RunOutcome) -> str:
-    """A path that ``auto`` left out though it is nearer than chance."""
+    """Warn of a path that ``auto`` left out although it is nearer than chance."""
     k, edges, unrelated = run.report["n_global"], run.edges, np.asarray(run.report["unrelated_edges"])
     if run.settings.n_global != "auto" or k == 0 or _no_jump(run) or not _nearer_than_chance(run, k):
         return ""
@@ -195,7 +207,7 @@ def _one_more(run: RunOutcome) -> str:
 
 
 def _disagreement(run: RunOutcome) -> str:
-    """Atoms of which the clients' versions differed in the last round."""
+    """Warn of atoms whose versions differ between clients in the last round."""
     low = np.setdiff1d(np.flatnonzero(run.consensus < AGREED), run.idle)
     if not len(low) or len(run.clients) < 2 or not run.report.get("rounds"):
         return ""
@@ -208,7 +220,7 @@ def _disagreement(run: RunOutcome) -> str:
 
 
 def _moving(run: RunOutcome) -> str:
-    """Shared atoms that were not at rest after the last round."""
+    """Warn of shared atoms that still moved in the last round."""
     rounds = run.report.get("rounds", 0)
     if run.change is None or run.change <= MOVING or rounds < run.settings.rounds:
         return ""
@@ -219,7 +231,7 @@ def _moving(run: RunOutcome) -> str:
 
 
 def _alike(run: RunOutcome) -> str:
-    """Two shared atoms that are nearly the same."""
+    """Warn of two shared atoms that are nearly the same."""
     D = run.dictionary
     if mutual_coherence(D) <= ALIKE:
         return ""
@@ -234,7 +246,7 @@ def _alike(run: RunOutcome) -> str:
 
 
 def _idle(run: RunOutcome) -> str:
-    """Shared atoms without energy."""
+    """Warn of shared atoms without energy."""
     norms = np.linalg.norm(run.dictionary, axis=0)
     idle = sorted({*map(int, run.idle), *map(int, np.flatnonzero(norms < 1e-6))})
     if not idle:
@@ -246,7 +258,7 @@ def _idle(run: RunOutcome) -> str:
 
 
 def _out_of_scale(run: RunOutcome) -> str:
-    """Thresholds that nearly nothing passes."""
+    """Warn of thresholds that almost no code passes."""
     if run.settings.coder != "hard-threshold":
         return ""
     errors = {name: facts.get("final_error", facts["start_error"]) for name, facts in run.clients.items()}
@@ -324,5 +336,5 @@ def _badly_explained(run: RunOutcome) -> str:
 
 
 def _atoms(atoms: Sequence[int] | NDArray[np.intp]) -> str:
-    """Name atoms as figures number them, from 1."""
+    """Name atoms by their numbers in the figures, from 1."""
     return f"shared atom{'s' * (len(atoms) != 1)} {listed(int(j) + 1 for j in atoms)}"

@@ -1,4 +1,4 @@
-"""The run's folder: what the server writes while a run goes on and when it ends."""
+"""The run's folder: files that the server writes during a run and at its end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Floats = NDArray[np.floating]
 STOP = "stop"
 LAST_ROUND = "stop-after-round"
 SERVED = "PERDL_SERVED"
-"""Environment variable of a ServerApp that ``perdl server`` watches over: ``new`` or ``resumed``."""
+"""Environment variable, ``new`` or ``resumed``, for a ServerApp that ``perdl server`` started."""
 NEW, RESUMED = "new", "resumed"
 
 
@@ -35,24 +35,24 @@ class RunFolder:
     Parameters
     ----------
     path : Path
-        Made if it is not there; what a former run left in these files is removed, unless that run is resumed.
+        The run's folder; created if missing. Files of a former run are removed, unless that run is resumed.
     checkpoint : Checkpoint, optional
-        Where a run that is resumed goes on; a run that ``perdl server --resume`` resumes has it in ``path``.
+        Where to resume a run. With ``perdl server --resume`` the checkpoint is read from ``path``.
 
     Raises
     ------
     PerdlError
-        If the folder cannot be written, or a run that is to be resumed left no checkpoint.
+        If the folder cannot be written, or there is no checkpoint to resume from.
 
     Attributes
     ----------
     checkpoint : Checkpoint, optional
-        Where a run that is resumed goes on.
+        Where the run is resumed; None for a new run.
 
     Notes
     -----
-    ``metrics.jsonl`` has one row per round and client, ``rounds.jsonl`` one per round. A disk that is full for a while
-    does not end a run: rows wait in memory, and the next round writes them.
+    ``metrics.jsonl`` has one row per round and client, ``rounds.jsonl`` one per round. A full disk does not end
+    a run: rows wait in memory, and a later round writes them.
     """
 
     def __init__(self, path: Path, checkpoint: Checkpoint | None = None) -> None:
@@ -71,23 +71,31 @@ class RunFolder:
             if self.checkpoint is None:
                 for name in ("summary.json", "global_dictionary.npz", NEWEST, BEFORE):
                     (path / name).unlink(missing_ok=True)
-            if not self._served:  # there, whoever serves clears it, and may have written it since
+            if not self._served:  # `perdl server` clears these itself, and may have written them since
                 for name in (STOP, LAST_ROUND):
                     (path / name).unlink(missing_ok=True)
         except OSError as error:
             raise PerdlError(f"cannot write results to {path}: {error.strerror}; choose another output") from None
 
     def asked_to_stop(self) -> bool:
-        """Whether a file called ``stop`` has appeared: the way to end a run that gets no signals."""
+        """Return whether a file ``stop`` is in the folder. It ends a run that cannot receive signals."""
         return (self.path / STOP).exists()
 
     def last_round(self) -> str:
-        """Why somebody wants the round that is done to be the last (see :func:`end_after_round`); empty if nobody."""
+        """Return why the run is to end after this round (see :func:`end_after_round`); empty if it is not."""
         path = self.path / LAST_ROUND
         return (path.read_text(encoding="utf-8").strip() or f"stopped by {LAST_ROUND}") if path.exists() else ""
 
     def add_round(self, row: Mapping[str, Any], clients: list[dict[str, Any]]) -> None:
-        """Append one round: a row of its own and one for each client."""
+        """Append one round: its own row, and one row for each client.
+
+        Parameters
+        ----------
+        row : mapping
+            Metrics of the round.
+        clients : list of dict
+            Metrics of each client.
+        """
         for name, rows in (("metrics.jsonl", clients), ("rounds.jsonl", [dict(row)])):
             self._waiting[name] += "".join(json.dumps(plain(one)) + "\n" for one in rows).encode()
             if self._bear(
@@ -96,7 +104,17 @@ class RunFolder:
                 self._waiting[name] = b""
 
     def save_dictionary(self, dictionary: Floats, consensus: Floats, *, every: float = 0.0) -> None:
-        """Write D^g (d, r^g) and its consensus (r^g,), at most once in ``every`` seconds."""
+        """Write D^g and its consensus.
+
+        Parameters
+        ----------
+        dictionary : (d, r_g) array
+            D^g.
+        consensus : (r_g,) array
+            Agreement of the clients on each atom.
+        every : float
+            Fewest seconds between two writes.
+        """
         if every and time.monotonic() - self._saved_at < every:
             return
         path = self.path / "global_dictionary.npz"
@@ -104,12 +122,23 @@ class RunFolder:
         self._saved_at = time.monotonic()
 
     def save_checkpoint(self, checkpoint: Callable[[], Checkpoint]) -> None:
-        """Keep what a server needs to resume, if ``perdl server`` runs this: a simulation's clients end with it."""
+        """Write a checkpoint, if ``perdl server`` started this run. A simulation cannot be resumed.
+
+        Parameters
+        ----------
+        checkpoint : callable () -> Checkpoint
+            Returns the run's state.
+        """
         if self._served:
             self._bear(str(self.path / NEWEST), lambda: save_checkpoint(checkpoint(), self.path))
 
     def save_summary(self, summary: Mapping[str, Any]) -> None:
-        """Write ``summary.json``, the last file of a run: where it is, the run has ended.
+        """Write ``summary.json``. It is the last file of a run: if it exists, the run has ended.
+
+        Parameters
+        ----------
+        summary : mapping
+            The summary.
 
         Raises
         ------
@@ -124,7 +153,7 @@ class RunFolder:
             raise UnsavedError(text, plain(summary)) from None
 
     def _bear(self, what: str, write: Callable[[], object]) -> bool:
-        """Write, or say once that it fails and go on: the run itself is worth more."""
+        """Write a file. On failure, log it once and go on: the run must not end because of it."""
         try:
             write()
         except OSError as error:
@@ -136,7 +165,7 @@ class RunFolder:
         return True
 
     def _rows_until(self, name: str, t: int) -> str:
-        """What a former server wrote of the rounds that are complete; its last line may be cut short."""
+        """Return the rows of complete rounds that a former server wrote. Its last line may be cut short."""
         rows = (self.path / name).read_text(encoding="utf-8").splitlines() if (self.path / name).exists() else []
         kept = []
         for row in rows:
@@ -147,7 +176,7 @@ class RunFolder:
 
 
 def _append(path: Path, data: bytes) -> None:
-    """Add whole lines or nothing."""
+    """Append complete lines, or nothing."""
     with path.open("ab", buffering=0) as file:
         size = file.seek(0, os.SEEK_END)
         try:
@@ -159,7 +188,15 @@ def _append(path: Path, data: bytes) -> None:
 
 
 def stop_run_in(path: Path, seconds: float = 10.0) -> None:
-    """Ask the run whose results go to ``path`` to end, and wait until it has saved them."""
+    """Ask a run to end, and wait until it has saved its results.
+
+    Parameters
+    ----------
+    path : Path
+        The run's folder.
+    seconds : float
+        Longest time to wait.
+    """
     (path / STOP).touch()
     until = time.monotonic() + seconds
     while not (path / "summary.json").exists() and time.monotonic() < until:
@@ -167,5 +204,13 @@ def stop_run_in(path: Path, seconds: float = 10.0) -> None:
 
 
 def end_after_round(path: Path, why: str) -> None:
-    """Ask the run whose results go to ``path`` to end with the round that it is in; ``why`` becomes its stop reason."""
+    """Ask a run to end after its present round.
+
+    Parameters
+    ----------
+    path : Path
+        The run's folder.
+    why : str
+        Becomes the run's stop reason.
+    """
     write_text(path / LAST_ROUND, why)

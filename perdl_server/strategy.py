@@ -43,15 +43,14 @@ class PerMA(Strategy):
     Parameters
     ----------
     settings : Settings
-        The run's.
+        The run's settings.
     folder : RunFolder
-        Where results go while the run goes on.
+        Where results are written.
 
     Notes
     -----
-    Clients are taken in the order of their names, whatever the order of arrival: in the chain of the matching and in
-    every sum. Each round asks every member; it goes on when all have answered or ``round_timeout`` is over and at
-    least ``quorum`` have.
+    Clients are ordered by name, for matching and for sums. The order of arrival does not matter. Each round asks every
+    member. It ends when all have answered, or after ``round_timeout`` if at least ``quorum`` have.
     """
 
     def __init__(self, settings: Settings, folder: RunFolder) -> None:
@@ -63,7 +62,7 @@ class PerMA(Strategy):
         self._began = time.monotonic()
 
     def summary(self) -> None:
-        """Log what is going to be done."""
+        """Log the plan of the run."""
         s = self.settings
         _log.info(
             "PerMA: %d clients, n_global %s, %s, at most %d rounds", s.n_clients, s.n_global, s.aggregation, s.rounds
@@ -85,10 +84,16 @@ class PerMA(Strategy):
         ----------
         grid : Grid
             Flower's connection to the nodes.
-        initial_arrays, train_config, evaluate_config, evaluate_fn
+        initial_arrays : flwr.app.ArrayRecord, optional
             Not used: PerMA finds its start itself.
-        num_rounds, timeout : optional
-            Instead of the settings' ``rounds`` and ``round_timeout``.
+        num_rounds : int, optional
+            Replaces the setting ``rounds``.
+        timeout : float, optional
+            Replaces the setting ``round_timeout``, in seconds.
+        train_config, evaluate_config : flwr.app.ConfigRecord, optional
+            Not used.
+        evaluate_fn : callable, optional
+            Not used.
 
         Returns
         -------
@@ -98,7 +103,7 @@ class PerMA(Strategy):
         Raises
         ------
         PerdlError
-            If too few clients join or answer, or they do not fit together. What was done until then is saved.
+            If too few clients join or answer, or they do not fit together. Work done so far is saved.
         """
         changes = {"rounds": num_rounds, "round_timeout": timeout}
         self.settings = self.settings.model_copy(update={k: v for k, v in changes.items() if v is not None})
@@ -136,7 +141,7 @@ class PerMA(Strategy):
         return result
 
     def _gather(self, grid: Grid) -> Federation:
-        """Set up the members: none yet, or those of the run that is resumed."""
+        """Set up the members: none for a new run, those of the checkpoint for a resumed one."""
         former = self.folder.checkpoint
         self._began = time.monotonic() - (former.seconds if former else 0.0)
         exchange = Exchange(grid, self.folder.asked_to_stop, former.bytes if former else {})
@@ -153,7 +158,7 @@ class PerMA(Strategy):
         return Federation(self.settings, exchange, former.run, self.server, members)
 
     def _match(self, federation: Federation) -> None:
-        """Phase 0: find the shared atoms, and tell each member its own."""
+        """Phase 0: find the shared atoms, and give each member its own indices."""
         members = federation.members
         try:
             match = self.server.match(
@@ -170,7 +175,7 @@ class PerMA(Strategy):
         self._checkpoint(federation, 0)
 
     def _rounds(self, federation: Federation, result: Result) -> str:
-        """T rounds; return why they ended."""
+        """Run up to T rounds, and return why they ended."""
         former, server = self.folder.checkpoint, self.server
         for t in range(former.round + 1 if former else 1, self.settings.rounds + 1):
             with about(round=t):
@@ -197,12 +202,12 @@ class PerMA(Strategy):
             self._checkpoint(federation, t, ended)
             if ended:
                 return ended
-            if wish := self.folder.last_round():  # not in the checkpoint: the run can be resumed
+            if wish := self.folder.last_round():  # not saved in the checkpoint, so that the run can be resumed
                 return wish
         return "rounds"
 
     def _aggregate(self, t: int, answers: Sequence[tuple[Member, Payload]]) -> list[dict[str, Any]]:
-        """Compute D^g from the answers of round ``t``; return the metrics of each client."""
+        """Compute D^g from the answers of round ``t``, and return the metrics of each client."""
         A = np.stack([payload.arrays["contribution"] for _, payload in answers])
         w = np.stack([payload.arrays.get("energies", np.ones(A.shape[2], A.dtype)) for _, payload in answers])
         self.server.aggregate(A, w)
@@ -230,7 +235,7 @@ class PerMA(Strategy):
         )
 
     def _save(self, federation: Federation, reason: str) -> None:
-        """Write what is known, whether the run ended well or not."""
+        """Write all results, whether the run ended well or not."""
         facts, server = {member.name: member.facts for member in federation.members}, self.server
         if server.matched:
             D, consensus = server.global_dictionary, server.consensus
@@ -253,11 +258,17 @@ class PerMA(Strategy):
         )
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        """The array that travels of D^g; none before there is one."""
+        """Return the arrays of D^g that are sent; empty before matching."""
         return {"global_dictionary": self.server.global_dictionary} if self.server.matched else {}
 
     def _not_used(self, *args: Any, **kwargs: Any) -> Any:
-        """Not used: Flower's own loop would call these four methods, and `start` replaces that loop."""
+        """Raise: Flower's own loop would call these four methods, and `start` replaces that loop.
+
+        Parameters
+        ----------
+        *args, **kwargs : object
+            Not used.
+        """
         raise NotImplementedError("PerMA runs by start() alone")
 
     configure_train = aggregate_train = configure_evaluate = aggregate_evaluate = _not_used

@@ -1,4 +1,4 @@
-"""What a run's summary says beside the numbers of its rounds: how it was set up and how it ended."""
+"""The parts of a run's summary beside its rounds: the set-up and the final metrics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,13 @@ from perdl_server.algorithm.server import PermaServer
 
 
 def describe(settings: Settings) -> dict[str, Any]:
-    """Return what a summary says of a run before it began: ``settings``, ``started`` and ``versions``."""
+    """Return what is known before the run: ``settings``, ``started`` and ``versions``.
+
+    Parameters
+    ----------
+    settings : Settings
+        The run's settings.
+    """
     packages = ("perdl", "flwr", "numpy", "scipy")
     versions: dict[str, Any] = {name: _version(name) for name in packages}
     return {
@@ -29,21 +35,21 @@ def describe(settings: Settings) -> dict[str, Any]:
 
 
 def final_metrics(clients: Mapping[str, Mapping[str, Any]], server: PermaServer, settings: Settings) -> dict[str, Any]:
-    """Return the metrics of a run's end.
+    """Return the final metrics of a run.
 
     Parameters
     ----------
     clients : mapping
-        By name: the facts known of each.
+        Facts of each client, by name.
     server : PermaServer
-        The owner of D^g.
+        Owner of D^g.
     settings : Settings
-        The run's.
+        The run's settings.
 
     Returns
     -------
     dict
-        ``error`` over the clients; where the truth is known ``local_distance_max`` and ``global_distance``; after
+        ``error`` over the clients. If the truth is known, ``local_distance_max`` and ``global_distance``. After
         matching ``consensus``, after a round ``change``.
     """
     final: dict[str, Any] = {
@@ -66,7 +72,13 @@ def final_metrics(clients: Mapping[str, Mapping[str, Any]], server: PermaServer,
 
 
 def spread(values: list[float]) -> dict[str, float]:
-    """Return ``min``, ``median`` and ``max``; empty for no values."""
+    """Return ``min``, ``median`` and ``max``; an empty dict if there are no values.
+
+    Parameters
+    ----------
+    values : list of float
+        Numbers to describe.
+    """
     if not values:
         return {}
     return {"min": min(values), "median": float(np.median(values)), "max": max(values)}

@@ -1,1 +1,1 @@
-"""Data: load a client's samples, preprocess them, warn of what may spoil the result."""
+"""Data: load a client's samples, preprocess them, warn of possible problems."""

@@ -20,24 +20,24 @@ from perdl_client.learning.initialization import check_fit
 
 
 def check_data(settings: Settings, memories: Sequence[Memory] = ()) -> list[str]:
-    """Check all data that a simulation is going to read before it begins.
+    """Check all data of a simulation before it begins.
 
     Parameters
     ----------
     settings : Settings
         The run's settings.
     memories : sequence of Memory
-        One for each client, to hold what is read of its file; none where files are read again.
+        One per client, to hold the samples that are read; empty if files are to be read again.
 
     Returns
     -------
     list of str
-        Warnings of what may spoil the result.
+        Warnings of problems that may spoil the result.
 
     Raises
     ------
     DataError
-        If a file cannot be used, or its samples have other features than the first file's, or features of other names.
+        If a file cannot be used, or its features differ from the first file's in number or name.
     """
     if settings.data.source == "memory":
         raise DataError(NO_ARRAYS)
@@ -54,7 +54,7 @@ def check_data(settings: Settings, memories: Sequence[Memory] = ()) -> list[str]
     if settings.data.source != "files":
         return []
     features, samples_in, statistics = Features(), settings.data.samples_in, {}
-    notes: dict[str, list[str]] = {}  # who, by what is said
+    notes: dict[str, list[str]] = {}  # clients by note
     for i, (name, path) in enumerate(zip(client_names(settings), files_of_clients(settings), strict=True)):
         samples = read_file(path, settings)
         for note in samples.notes:
@@ -64,7 +64,7 @@ def check_data(settings: Settings, memories: Sequence[Memory] = ()) -> list[str]
         cut = cut_of(settings.data, samples.shape)
         check_dimensions(settings, name, math.prod(cut.piece))
         statistics[name] = sample_statistics(samples.data, samples.shape, samples.names)
-        if memories and cut.stride <= cut.size:  # what lies between windows is not worth its memory
+        if memories and cut.stride <= cut.size:  # with gaps between windows, most of the samples would not be used
             memories[i].hold(replace(samples, data=samples.data.astype(settings.dtype, copy=False)))
     told = [f"{listed(names)}: {note}" for note, names in notes.items()]
     turn = f'set data.samples_in = "{"columns" if samples_in == "rows" else "rows"}"'
@@ -81,7 +81,7 @@ def check_dimensions(settings: Settings, name: str, n_features: int) -> None:
     name : str
         The client's name.
     n_features : int
-        How many the client's data have.
+        Number of features of the client's data.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Load a client's samples as it learns from them: read, cut and preprocessed."""
+"""Load a client's samples for learning: read, cut and preprocess them."""
 
 from __future__ import annotations
 
@@ -24,16 +24,18 @@ _log = logging.getLogger("perdl.client")
 
 @dataclass(frozen=True)
 class ClientData:
-    """A client's samples as it learns from them, and how they became so.
+    """A client's samples as it learns from them, and how they were prepared.
 
-    Attributes
+    Parameters
     ----------
     Y : (d, n) array
-        Columns are samples.
+        Samples in columns.
     cut : Cut
+        How samples were cut.
     preprocessing : Preprocessing
+        What was done to the pieces.
     names : tuple of str
-        Of a file's features, where it told them.
+        Names of the features, if the file has them.
     """
 
     Y: Floats
@@ -43,7 +45,7 @@ class ClientData:
 
 
 def load_data(identity: Identity, settings: Settings, held: Samples | None = None) -> ClientData:
-    """Return this client's samples, finite, in the run's float type, cut and preprocessed as the settings declare.
+    """Return this client's samples, finite, in the run's float type, cut and preprocessed by the settings.
 
     Parameters
     ----------
@@ -52,7 +54,7 @@ def load_data(identity: Identity, settings: Settings, held: Samples | None = Non
     settings : Settings
         The run's settings.
     held : Samples, optional
-        What was read of the client's file already; it is overwritten.
+        Samples that were read from the client's file before. They may be overwritten.
 
     Returns
     -------
@@ -61,11 +63,11 @@ def load_data(identity: Identity, settings: Settings, held: Samples | None = Non
     Raises
     ------
     DataError
-        One line that names the file and the cure.
+        One line that names the file and what to do.
     """
     samples = read_samples(identity, settings, held)
     cut = cut_of(settings.data, samples.shape)
-    if "data" in identity.node_config:  # only a deployed client itself sees both its samples and what is done to them
+    if "data" in identity.node_config:  # simulations warn before they begin
         _warn_of_units(samples, identity, settings)
     try:
         Y = cut.apply(samples.data).astype(settings.dtype, copy=False)
@@ -83,14 +85,14 @@ def load_data(identity: Identity, settings: Settings, held: Samples | None = Non
 
 
 def _warn_of_units(samples: Samples, identity: Identity, settings: Settings) -> None:
-    if samples.data.size and len(samples.data) <= MOST and untouched(settings.data):  # beyond, nothing is said
+    if samples.data.size and len(samples.data) <= MOST and untouched(settings.data):  # more features are of one kind
         statistics = sample_statistics(samples.data, samples.shape, samples.names)
         if warning := unit_warning({identity.name: statistics}):
             _log.warning("%s", warning)
 
 
 def _require_moderate(Y: Floats, whose: str, cure: str) -> None:
-    """Raise if numbers are so large or so small that their squares' sums leave the float type."""
+    """Raise if numbers are so large or small that sums of squares overflow or underflow."""
     largest, limits = max(float(Y.max()), -float(Y.min())), np.finfo(Y.dtype)
     if not largest < limits.max**0.25:
         raise DataError(f"{whose} up to {largest:.3g}, too large for {Y.dtype}: {cure}")

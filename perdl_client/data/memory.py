@@ -1,4 +1,4 @@
-"""What a node keeps in memory: the samples of its file, which is read once, and what a run learns from."""
+"""What a node keeps in memory: the samples of its file, so that it is read once, and a run's samples."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from perdl_client.data.samples import Samples
 
 _NAME = "perdl_memory"
 _left_here = threading.local()
-"""Memories of nodes whose contexts went to another process: a Ray actor answers for many nodes, in one thread."""
+"""Memories of nodes whose contexts were sent to another process. A Ray actor serves many nodes in one thread."""
 
 
 class Memory:
-    """The samples of one node; no two nodes share one, so no thread walks through what another changes.
+    """The samples of one node. Nodes share no memory, so no thread changes what another one reads.
 
-    It hangs on the node's context. The samples themselves leave no process: a pickled memory is a key, by which the
-    process that holds the samples finds them again when the context comes back.
+    It is attached to the node's context. The samples themselves never leave the process: a pickled memory is a key. The
+    process that holds the samples finds them by this key when the context comes back.
 
     Parameters
     ----------
     key : str, optional
-        Of a memory that is somewhere else.
+        Key of a memory that is in another process.
     """
 
     def __init__(self, key: str = "") -> None:
@@ -40,24 +40,24 @@ class Memory:
         Parameters
         ----------
         samples : Samples
-            The memory's own: a run overwrites them.
+            Owned by the memory from now on: a run may overwrite them.
         """
         self._held = samples
 
     def take(self, dtype: str) -> Samples | None:
-        """Return the samples that are held, and forget them.
+        """Return the held samples, and forget them.
 
         Parameters
         ----------
         dtype : {"float64", "float32"}
-            What the run computes in. If it is narrower than the samples, None is returned: whole numbers that are read
-            as this type at once have other last bits.
+            Float type of the run. If it is narrower than that of the samples, None is returned: whole numbers that are
+            read as this type directly differ in the last bits.
         """
         samples, self._held = self._held, None
         return samples if samples is not None and np.can_cast(samples.data.dtype, dtype) else None
 
     def recall(self, run: str) -> ClientData | None:
-        """Return the samples that the node learns from in this run, if it has any.
+        """Return the samples that the node learns from in this run, None if there are none.
 
         Parameters
         ----------
@@ -67,20 +67,20 @@ class Memory:
         return self._data if self._run == run else None
 
     def keep(self, run: str, data: ClientData) -> ClientData:
-        """Keep the samples of this run, in place of a former run's that broke off; return them.
+        """Keep and return the samples of this run. Those of a former run are dropped.
 
         Parameters
         ----------
         run : str
             The run's id.
         data : ClientData
-            What the run learns from.
+            Samples that the run learns from.
         """
         self._run, self._data = run, data
         return data
 
     def clear(self) -> None:
-        """Forget the samples."""
+        """Forget all samples."""
         self._run, self._data, self._held = "", None, None
         vars(_left_here).pop(self._key, None)
 
@@ -96,7 +96,7 @@ def _found(key: str) -> Memory:
 
 
 def memory_of(context: Context) -> Memory:
-    """Return the memory of the node to which a context belongs; a new one if it has none.
+    """Return the memory of a context's node; a new one if it has none.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def memory_of(context: Context) -> Memory:
 
 
 def share_memory(context: Context, memory: Memory) -> None:
-    """Give a context a memory: a node that is in several of Flower's runs, as where a server resumes, has one.
+    """Attach a memory to a context. A node has one memory for several of Flower's runs, as after a resume.
 
     Parameters
     ----------

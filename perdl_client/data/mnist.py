@@ -1,4 +1,4 @@
-"""MNIST, and its division among clients of whom each holds one digit above all.
+"""MNIST, and its division among clients, each with mostly one digit.
 
 Source: Liang, Shi, Al Kontar, Fattahi, "Personalized Dictionary Learning for Heterogeneous Datasets", 2023, details of
 the section on imbalanced data.
@@ -28,17 +28,17 @@ def load_mnist(root: str | Path | None, split: Literal["train", "test"]) -> tupl
     Parameters
     ----------
     root : str, Path or None
-        Folder with the IDX files, gzipped or not, directly or under ``MNIST/raw``. Where they are lacking,
-        torchvision downloads them there. None means ``~/.cache/perdl``.
+        Folder with the IDX files, gzipped or not, directly or under ``MNIST/raw``. If they are missing, torchvision
+        downloads them there. None means ``~/.cache/perdl``.
     split : {"train", "test"}
-        60,000 or 10,000 images.
+        The half with 60,000 or with 10,000 images.
 
     Returns
     -------
     images : (n, 784) array, uint8, read-only
-        One image a row, in bytes: an eighth of the memory of floats.
+        One image a row, in bytes: an eighth of the memory of float64.
     labels : (n,) array, uint8, read-only
-        Both are read once in a process and then shared.
+        Both are read once per process and shared.
 
     Raises
     ------
@@ -66,20 +66,20 @@ def label_partition(
     majority: float = 0.9,
     seed: int,
 ) -> NDArray[np.intp]:
-    """Choose the images of one client: most of one digit, the rest of others.
+    """Choose the images of one client: mostly one digit, the rest from the others.
 
     Parameters
     ----------
     labels : (n,) array of int
         Digits 0 to 9 of all images.
     client : int
-        0-based; the digit of its majority is ``(client + 1) % 10``.
+        Its number, from 0. Its main digit is ``(client + 1) % 10``.
     n_clients : int
-        From 11 clients on, several share a digit, but no image.
+        Number of clients. From 11 on, several share a digit, but never an image.
     n_samples : int
-        Images of the client.
+        Number of images of the client.
     majority : float
-        Share of the client's own digit, 0 to 1.
+        Share of the client's main digit, 0 to 1.
     seed : int
         The run's seed.
 
@@ -95,8 +95,8 @@ def label_partition(
 
     Notes
     -----
-    One shuffle of all images serves every client. First the majorities are dealt, then, client by client, the others
-    from what is left. Each client repeats this alone, so all agree without a message and share no image.
+    One shuffle of all images serves every client. First all main digits are dealt, then the other images, client by
+    client. Each client repeats this alone, so all agree without a message and share no image.
     """
     if not 0 <= client < n_clients:
         raise SettingsError(f"client is {client}; with n_clients = {n_clients} it must be 0 to {n_clients - 1}")
@@ -122,7 +122,7 @@ def _digit(client: int) -> int:
 
 
 def _deal_majorities(digits: NDArray[Any], n_clients: int, n_major: int) -> tuple[list[NDArray[Any]], NDArray[Any]]:
-    """Positions in ``digits`` of every client's own digit, and ascending those that nobody took."""
+    """Return positions in ``digits`` of every client's main digit, and, ascending, those that are left."""
     free = np.ones(len(digits), dtype=bool)
     own = []
     for client in range(n_clients):
@@ -140,7 +140,7 @@ def _deal_majorities(digits: NDArray[Any], n_clients: int, n_major: int) -> tupl
 
 
 def _find(folder: Path, split: str) -> tuple[Path, Path] | None:
-    """Paths of images and labels, if both are there."""
+    """Return the paths of images and labels if both exist."""
     for place in (folder, folder / "MNIST" / "raw"):
         images = _first_file(place, f"{_PREFIX[split]}-images", "idx3-ubyte")
         labels = _first_file(place, f"{_PREFIX[split]}-labels", "idx1-ubyte")

@@ -1,4 +1,4 @@
-"""Sums over all samples, batch by batch: memory holds no second copy of a client's data."""
+"""Sums over all samples, computed in batches so that no second copy of the data is needed."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 Floats = NDArray[np.floating]
 
 _BATCH = 1 << 20
-"""Numbers in a batch, about."""
+"""Approximate number of entries in a batch."""
 
 
 def batches(Y: Floats) -> Iterator[Floats]:
-    """Samples (d, n) in their order, some at a time.
+    """Yield the samples (d, n) in order, a batch of columns at a time.
 
     Parameters
     ----------
@@ -27,14 +27,14 @@ def batches(Y: Floats) -> Iterator[Floats]:
 
 
 def variances(Y: Floats, apply: Callable[[Floats], Floats] = lambda batch: batch) -> NDArray[np.float64]:
-    """Return the variance of each feature of samples (d, n) to which ``apply`` was done, (d,).
+    """Return the variance of each feature, (d,), after a transformation of the samples.
 
     Parameters
     ----------
     Y : (d, n) array
         Samples, in columns.
     apply : callable
-        What is done to samples first; default nothing.
+        Transformation of a batch; default none.
     """
     n = Y.shape[1]
     total = sum(apply(batch).sum(axis=1, dtype=np.float64) for batch in batches(Y))
@@ -44,7 +44,7 @@ def variances(Y: Floats, apply: Callable[[Floats], Floats] = lambda batch: batch
 
 
 def finite_sizes(Y: Floats) -> tuple[int, float, float]:
-    """Count the finite numbers; return that, the largest size among them and their root mean square.
+    """Return the number of finite entries, the largest size among them, and their root mean square.
 
     Parameters
     ----------
@@ -57,13 +57,13 @@ def finite_sizes(Y: Floats) -> tuple[int, float, float]:
         sizes = np.abs(batch[finite], dtype=np.float64)
         count += sizes.size
         largest = max(largest, float(sizes.max(initial=0.0)))
-        with np.errstate(over="ignore"):  # numbers too large to be squared are told by their size
+        with np.errstate(over="ignore"):  # the largest size shows that squares overflow
             squares += float(np.square(sizes, out=sizes).sum())
     return count, largest, float(np.sqrt(squares / max(1, count)))
 
 
 def root_mean_square(Y: Floats) -> float:
-    """Return the root mean square of finite numbers (d, n), which may be too large to be squared.
+    """Return the root mean square of finite numbers, without overflow of their squares.
 
     Parameters
     ----------

@@ -1,13 +1,13 @@
-r"""What is done to a client's samples before they are learnt from, as the configuration declares, and how it is undone.
+r"""Preprocess a client's samples before learning, as the settings say, and undo it.
 
-Samples are cut (:mod:`perdl_client.data.windows_patches`), then each piece y goes through the steps of
-:data:`PREPROCESSING`. Those of perdl give
+Samples are cut (:mod:`perdl_client.data.windows_patches`). Then each piece y goes through the steps of
+:data:`PREPROCESSING`. The built-in steps give
 
 .. math:: z = W \, \frac{y - \text{offset}}{\text{scale}}
 
-entry by entry, with W the symmetric square root of the inverse second moment if ``whiten`` is set, else I. The numbers
-are the client's own, learnt from its own samples; they stay with its model and are never sent. To add a step, enter it
-in :data:`PREPROCESSING`, and its setting in ``common/data_settings.py``.
+entry by entry. W is the symmetric square root of the inverse second moment if ``whiten`` is set, else I. The numbers
+are learnt from the client's own samples. They stay in its model and are never sent. To add a step, enter it in
+:data:`PREPROCESSING`, and its setting in ``common/data_settings.py``.
 """
 
 from __future__ import annotations
@@ -25,28 +25,30 @@ from common.errors import DataError, PerdlError, SettingsError
 Floats = NDArray[np.floating]
 
 _FLOOR = 1e-3
-"""Share of the mean eigenvalue that whitening adds to all: directions of next to no energy are not blown up."""
+"""Share of the mean eigenvalue that whitening adds to all, so that directions with little energy are not amplified."""
 
 
 @dataclass(frozen=True)
 class PreprocessingStep:
-    """A step of the preprocessing, and all that others must know of it. Samples are columns here.
+    """A step of the preprocessing. Samples are columns.
 
-    Attributes
+    Parameters
     ----------
     settings : tuple of str
-        Settings of the table ``data`` that it obeys. It is done if one of them is not at its default; always, if there
-        are none.
+        Settings of the table ``data`` that it depends on. The step is done if one of them is not at its default, or
+        always if there are none.
     fit : callable ``(Y, data, name, channels) -> array``
-        Learns its numbers from the samples (d, n) that the steps before it give. ``data`` are the settings, ``name`` is
-        the client's, for errors, and ``channels`` the number of channels, which windows and patches repeat.
+        Learns the step's numbers from samples (d, n) after the steps before it. ``data`` are the settings, ``name``
+        is the client's name for errors, ``channels`` is the number of channels, which windows and patches repeat.
     apply : callable ``(Y, numbers, out) -> Z``
-        ``out`` is None, or an array that may be overwritten.
+        Does the step. ``out`` is None, or an array that may be overwritten.
     undo : callable ``(Z, numbers) -> Y``
+        Inverse of ``apply``.
     neutral : float, optional
-        What a model has as the number of each feature where the step is not done; default nothing.
+        Number of each feature in the model if the step is not done; default: the step is left out.
     is_shift : bool
-        Whether it only adds a constant. Of a sample's parts, shared and own, none has this constant.
+        Whether the step only subtracts a constant. The shared or own part of a sample does not contain this
+        constant.
     """
 
     settings: tuple[str, ...]
@@ -70,12 +72,12 @@ class PreprocessingStep:
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """The steps that are done to a client's samples, fitted. Samples are columns here.
+    """The fitted steps for one client's samples. Samples are columns.
 
-    Attributes
+    Parameters
     ----------
     numbers : dict of str to array
-        What each step learnt, by its name in :data:`PREPROCESSING`, in the order in which they are done.
+        What each step learnt, by its name in :data:`PREPROCESSING`, in the order of the steps.
     """
 
     numbers: dict[str, Floats]
@@ -96,7 +98,7 @@ class Preprocessing:
         return Z
 
     def undo(self, Z: Floats) -> Floats:
-        """Return the samples (d, n) that became z.
+        """Return the samples (d, n) before preprocessing.
 
         Parameters
         ----------
@@ -108,12 +110,12 @@ class Preprocessing:
         return Z
 
     def undo_part(self, Z: Floats) -> Floats:
-        """Return in the units of samples what is a part of z; what shifts add is no part's.
+        """Return a part of preprocessed samples in the samples' units. Shifts are not undone: they belong to no part.
 
         Parameters
         ----------
         Z : (d, n) array
-            Preprocessed samples, in columns.
+            Part of preprocessed samples, in columns.
         """
         for name, numbers in reversed(self.numbers.items()):
             Z = Z if PREPROCESSING[name].is_shift else PREPROCESSING[name].undo(Z, numbers)
@@ -121,23 +123,23 @@ class Preprocessing:
 
     @property
     def shifts(self) -> bool:
-        """Whether a constant is taken off the samples."""
+        """Whether a constant is subtracted from the samples."""
         return any(PREPROCESSING[name].is_shift and bool(numbers.any()) for name, numbers in self.numbers.items())
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return it as arrays by name, to be saved: the numbers of each step, and the names of the steps."""
+        """Return the numbers of each step and the steps' names as arrays, for saving."""
         return {**self.numbers, "steps": np.array(list(self.numbers), dtype=np.str_)}
 
     @classmethod
     def of(cls, arrays: Mapping[str, NDArray[Any]], mark: str = "") -> Preprocessing:
-        """Return what :meth:`arrays` gave.
+        """Return the preprocessing that :meth:`arrays` was called on.
 
         Parameters
         ----------
         arrays : mapping of str to array
-            What was saved.
+            Saved arrays.
         mark : str
-            With which the names begin.
+            Prefix of their names.
 
         Raises
         ------
@@ -153,18 +155,18 @@ class Preprocessing:
 
 
 def fit_preprocessing(Y: Floats, data: DataSettings, name: str, channels: int = 0) -> Preprocessing:
-    """Learn from a client's samples what the settings declare.
+    """Learn the steps that the settings ask for from a client's samples.
 
     Parameters
     ----------
     Y : (d, n) array
-        Pieces, as they were cut.
+        Pieces after cutting.
     data : DataSettings
         The table ``data`` of the settings.
     name : str
-        The client, in errors.
+        The client's name, for errors.
     channels : int
-        Of windows and patches, whose features repeat them; default d.
+        Number of channels, which the features of windows and patches repeat; default d.
 
     Returns
     -------
@@ -175,7 +177,7 @@ def fit_preprocessing(Y: Floats, data: DataSettings, name: str, channels: int = 
     SettingsError
         If ``divide_by`` has another number of constants than there are features.
     DataError
-        If a scale that is to be the data's own is zero or not finite.
+        If the data's own scale is zero or not finite.
     """
     fitted = Preprocessing({})
     for step_name, step in PREPROCESSING.items():
@@ -190,13 +192,13 @@ def fit_preprocessing(Y: Floats, data: DataSettings, name: str, channels: int = 
 
 
 def _constant(Y: Floats) -> NDArray[np.bool_]:
-    """Which features are the same in all samples."""
+    """Return which features are the same in all samples."""
     same: NDArray[np.bool_] = (Y[:, :1] == Y).all(axis=1)
     return same
 
 
 def _offsets(Y: Floats, data: DataSettings, name: str, channels: int) -> Floats:
-    """Return each feature's mean, or zero without ``center``; of a constant feature its value, without rounding."""
+    """Return each feature's mean, or zero without ``center``; for a constant feature its exact value."""
     return np.where(_constant(Y), Y[:, 0], Y.mean(axis=1) if data.center else Y.dtype.type(0))
 
 
@@ -205,7 +207,7 @@ def _shift(Y: Floats, offset: Floats, out: Floats | None) -> Floats:
 
 
 def _scales(Y: Floats, data: DataSettings, name: str, channels: int) -> Floats:
-    """Return what features are divided by: constants that all clients agree on, times the client's own size."""
+    """Return the divisors of the features: constants that all clients agree on, times the client's own size."""
     scale = np.ones(len(Y), Y.dtype)
     if data.divide_by is not None:
         scale = _agreed_constants(data.divide_by, len(Y), channels, name).astype(Y.dtype)
@@ -215,7 +217,7 @@ def _scales(Y: Floats, data: DataSettings, name: str, channels: int) -> Floats:
     Y = _divide(Y, scale, None)
     if data.scale == "features":
         own_each = np.where(constant, 0, Y.std(axis=1))
-        return scale * np.where(own_each > 0, own_each, 1).astype(Y.dtype)  # a constant feature stays what it is
+        return scale * np.where(own_each > 0, own_each, 1).astype(Y.dtype)  # constant features are not scaled
     own = float(np.sqrt(np.mean(np.square(Y, dtype=np.float64))))
     if not own > 0:
         raise DataError(
@@ -247,7 +249,7 @@ PREPROCESSING: dict[str, PreprocessingStep] = {
         lambda Z, W: np.linalg.solve(W, Z),
     ),
 }
-"""In the order in which they are done."""
+"""Steps by name, in the order in which they are done."""
 
 
 def whitening(Z: Floats) -> Floats:

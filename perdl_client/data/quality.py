@@ -1,7 +1,7 @@
-"""Warn of what in clients' samples may spoil the result, though every file can be used.
+"""Warn of problems in clients' samples that may spoil the result, though every file can be used.
 
-The samples are those of the files: what counts from row to row, or stands for a missing value, can no longer be seen in
-windows and patches.
+The samples are checked before they are cut: row numbers and codes of missing values no longer show in windows and
+patches.
 """
 
 from __future__ import annotations
@@ -21,43 +21,44 @@ from perdl_client.data.units import MOST, differ, how_they_differ, labels, poole
 Floats = NDArray[np.floating]
 
 _MISSING = (-1e20, 1e20, *(sign * 10.0**k - sign for sign in (-1, 1) for k in range(2, 8)))
-"""-99, -999, ..., 99, 999, ...: what people and programs write for missing values."""
+"""-99, -999, ..., 99, 999, ...: common codes of missing values."""
 
 _ORDINARY = 255.0
-"""Up to this a positive number may be a brightness or a count, though none of its feature comes near it."""
+"""A positive number up to this may be a brightness or a count, even if the rest of its feature is much smaller."""
 
 _FEWEST = 8
-"""Rows from which on counting is no chance."""
+"""Rows that are needed before counting up is not taken for chance."""
 
 _UNITS = 100.0
-"""Ratio of clients' root mean squares from which on they are likely to be in other units."""
+"""Ratio of clients' root mean squares above which their units probably differ."""
 
 
 @dataclass(frozen=True)
 class SampleStatistics:
-    """Statistics of one client's samples, from which warnings are made.
+    """Statistics of one client's samples, for the warnings.
 
-    Attributes
+    Parameters
     ----------
     n_samples, n_features : int
+        n_i and d.
     rms : float
-        Root mean square of what stands for no missing value.
+        Root mean square, without codes of missing values.
     counting : tuple of int
-        Features, from 0, that count the samples.
+        Features, from 0, that count the samples (row numbers).
     times : tuple of int
-        Those that otherwise go up or down by whole numbers from sample to sample.
+        Other features that rise or fall by whole numbers from sample to sample.
     missing : float, optional
-        A number that often stands for a missing value, far beyond all others of its feature.
+        A number that often is the code of a missing value, far beyond all others of its feature.
     missing_in : tuple of int
-        Features that hold it; of images, all are taken as one, and it is empty.
+        Features that hold this number; empty for images, which are checked as one.
     mark : bytes
-        The same for the same samples.
+        Hash of the samples; equal for equal samples.
     spreads : (d,) array, optional
-        Of each feature; none of images, and of more features than are likely to be of different kinds.
+        Spread of each feature; None for images, and for so many features that they are probably of one kind.
     image : bool
         Whether a sample is an image.
     names : tuple of str
-        Of the features, where the file has them.
+        Names of the features, if the file has them.
     """
 
     n_samples: int
@@ -79,11 +80,11 @@ def sample_statistics(Y: Floats, shape: Sequence[int] = (), names: tuple[str, ..
     Parameters
     ----------
     Y : (d, n) array
-        Finite.
+        Samples in columns, finite.
     shape : sequence of int
-        Of a sample; of images (h, w) or (h, w, c).
+        Shape of a sample; of an image (h, w) or (h, w, c).
     names : tuple of str
-        Of the features.
+        Names of the features.
     """
     d, n = Y.shape
     image = len(shape) > 1
@@ -97,10 +98,10 @@ def sample_statistics(Y: Floats, shape: Sequence[int] = (), names: tuple[str, ..
 
 
 def _all_along(Y: Floats, holds: Callable[[Floats], NDArray[np.bool_]]) -> tuple[int, ...]:
-    """Features, from 0, of whose rows something holds."""
+    """Return the features, from 0, for whose rows ``holds`` is true."""
     if Y.shape[1] < _FEWEST:
         return ()
-    likely = np.flatnonzero(holds(Y[:, :_FEWEST]))  # few are left to be tried on all samples
+    likely = np.flatnonzero(holds(Y[:, :_FEWEST]))  # a cheap first test
     return tuple(int(j) for j in likely if holds(Y[j : j + 1])[0])
 
 
@@ -110,7 +111,7 @@ def _counts(rows: Floats) -> NDArray[np.bool_]:
 
 
 def _goes_one_way(rows: Floats) -> NDArray[np.bool_]:
-    """Whether rows are whole numbers that only rise, or only fall."""
+    """Return which rows are whole numbers that only rise, or only fall."""
     steps = np.diff(rows, axis=1)
     one_way = (steps > 0).all(axis=1) | (steps < 0).all(axis=1)
     whole: NDArray[np.bool_] = one_way & (rows == np.round(rows)).all(axis=1)
@@ -118,7 +119,7 @@ def _goes_one_way(rows: Floats) -> NDArray[np.bool_]:
 
 
 def _missing(Y: Floats, image: bool) -> tuple[float | None, tuple[int, ...]]:
-    """Return the mark of missing values that samples hold, and the features that hold it."""
+    """Return a number that codes missing values, and the features that hold it."""
     low, high = Y.min(axis=1), Y.max(axis=1)
     for value in _MISSING:
         which = np.flatnonzero((low == value) | (high == value))
@@ -131,22 +132,22 @@ def _missing(Y: Floats, image: bool) -> tuple[float | None, tuple[int, ...]]:
 
 
 def _stands_alone(row: Floats, value: float) -> bool:
-    """Whether there are other numbers, and all are much smaller."""
+    """Return whether there are other numbers, and all are much smaller."""
     others = row[row != value]
     return len(others) > 0 and bool(max(-others.min(), others.max()) < abs(value) / 5)
 
 
 def data_warnings(clients: Mapping[str, SampleStatistics], turn: str, data: DataSettings | None = None) -> list[str]:
-    """Return warnings of what may spoil the result, one line for each kind.
+    """Return warnings of problems that may spoil the result, one line for each kind.
 
     Parameters
     ----------
     clients : mapping of str to SampleStatistics
-        By client's name.
+        Statistics by client's name.
     turn : str
-        What to do if samples are in columns.
+        What to do if samples are in columns, for the message.
     data : DataSettings, optional
-        How samples are preprocessed; without it there is no warning of features in different units.
+        How samples are preprocessed. Without it there is no warning of different units.
     """
     found = [_counting(clients), _times(clients), _marks(clients), _the_same(clients), _wide(clients, turn)]
     if data is not None and untouched(data):
@@ -205,12 +206,12 @@ def _wide(clients: Mapping[str, SampleStatistics], turn: str) -> str:
 
 
 def unit_warning(clients: Mapping[str, SampleStatistics]) -> str:
-    """Return a warning if features' spreads are so far apart that their units may differ, else nothing.
+    """Return a warning if the spreads of features suggest different units, else an empty string.
 
     Parameters
     ----------
     clients : mapping of str to SampleStatistics
-        Where one has row numbers or times, nothing is said: that feature has to go first.
+        Statistics by client's name. If one has row numbers or times, there is no warning: these must go first.
     """
     sizes = pooled([one.spreads for one in clients.values() if one.spreads is not None])
     if not differ(sizes) or any(one.counting or one.times for one in clients.values()):
@@ -234,7 +235,7 @@ def _other_units(clients: Mapping[str, SampleStatistics]) -> str:
 
 
 def _features(who: Mapping[str, Collection[int]], clients: Mapping[str, SampleStatistics]) -> tuple[str, bool]:
-    """Name features of clients, and say whether they are several; where no feature is told, the clients alone."""
+    """Name features of clients, and say whether there are several. Without features, name the clients."""
     which = sorted(set().union(*who.values()))
     if not which:
         return listed(who), len(who) > 1

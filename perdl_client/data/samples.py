@@ -1,4 +1,4 @@
-"""What a file of samples held."""
+"""The samples of a file."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Samples and what is known of their features.
+    """Samples, and what is known of their features.
 
-    Attributes
+    Parameters
     ----------
     data : (d, n) array
-        Columns are samples.
+        Samples in columns.
     shape : tuple of int
-        Of a sample, row-major: (h, w) or (h, w, c) of images, else (d,).
+        Shape of a sample, row-major: (h, w) or (h, w, c) for images, else (d,).
     names : tuple of str
         The features' names; empty if they have none.
     rate : int
-        Samples a second; 0 if it is not known.
+        Samples a second; 0 if unknown.
     notes : tuple of str
-        What of the file was left out, and what may have been misunderstood.
+        What was left out of the file, and what may be misunderstood.
     """
 
     data: NDArray[np.floating]
@@ -35,7 +35,7 @@ class Samples:
 
 
 def plainly(names: tuple[str, ...]) -> list[str]:
-    """Return names as they are compared: capitals and spaces around them do not count.
+    """Return names in the form in which they are compared: without capitals and outer spaces.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def plainly(names: tuple[str, ...]) -> list[str]:
 
 
 def names_mark(names: tuple[str, ...]) -> str:
-    """Return a short mark by which a server can tell whether clients' features have the same names; empty for none.
+    """Return a short hash by which the server compares clients' feature names; empty if there are none.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Where a client's samples come from: its own file, a simulation's files, frames of a video, MNIST, or made up."""
+"""Sources of samples: a client's own file, a simulation's files, video frames, MNIST, or synthetic data."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ Floats = NDArray[np.floating]
 
 NO_ARRAYS = 'data.source = "memory" is for arrays that perdl.PerDL is given; for files set data.source = "files"'
 SAMPLES = "samples"
-"""Of a node's configuration: its samples (d, n), where the engine runs in the process that holds them."""
+"""Key of a node's configuration: its samples (d, n), if the engine runs in the process that holds them."""
 
 
 def truth(identity: Identity, settings: Settings) -> ClientTruth | None:
-    """Return what the data were made of, None where they are not synthetic.
+    """Return what generated the data, None if they are not synthetic.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def read_samples(identity: Identity, settings: Settings, held: Samples | None = 
     settings : Settings
         The run's settings.
     held : Samples, optional
-        What was read of the client's file already.
+        Samples that were read from the client's file before.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def read_samples(identity: Identity, settings: Settings, held: Samples | None = 
     if SAMPLES in own:
         return _plain(own[SAMPLES])
     if "data" in own:
-        if data.source == "synthetic":  # others would take part with made-up samples, and nobody would notice
+        if data.source == "synthetic":  # the other clients would take part with synthetic samples unnoticed
             raise DataError(
                 f"{identity.name} was started with --data, but the run is of synthetic samples: start the server with "
                 "the preset files, or -c data.source=files"
@@ -115,7 +115,7 @@ def read_samples(identity: Identity, settings: Settings, held: Samples | None = 
 
 
 def read_file(path: Path, settings: Settings) -> Samples:
-    """Return the samples of one file as the settings of a simulation tell.
+    """Return the samples of one file of a simulation.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def _plain(data: Floats) -> Samples:
 
 
 def video_frames(settings: Settings) -> NDArray[np.uint8]:
-    """Return the frames of ``data.source = "video"``, cropped so that patches fit, (n, h, w, c).
+    """Return the frames of ``data.source = "video"``, (n, h, w, c), cropped to a multiple of the patch.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def video_frames(settings: Settings) -> NDArray[np.uint8]:
     Raises
     ------
     DataError
-        If ``data.path`` is missing or holds no frames that can be used.
+        If ``data.path`` is missing or holds no usable frames.
     """
     data = settings.data
     if not data.path:
@@ -153,7 +153,7 @@ def video_frames(settings: Settings) -> NDArray[np.uint8]:
 
 
 def frame_samples(settings: Settings, i: int) -> Floats:
-    """Return one frame in the layout that the settings name, intensities in [0, 1].
+    """Return one frame in the layout of the settings, intensities in [0, 1].
 
     Parameters
     ----------
@@ -200,7 +200,7 @@ def client_files(settings: Settings) -> list[Path]:
 
 
 def names_of(files: Sequence[Path]) -> list[str]:
-    """Return the names of simulated clients: their files' or folders' own, as ``ada`` of ``samples/ada.csv``.
+    """Return the names of simulated clients: those of their files or folders, such as ``ada`` for ``samples/ada.csv``.
 
     Parameters
     ----------
@@ -210,8 +210,8 @@ def names_of(files: Sequence[Path]) -> list[str]:
     Returns
     -------
     list of str
-        A bare number is called ``client-7``. Where names are not all different, or cannot be clients' names: those of
-        the folders that hold the files; else ``client-1``, ``client-2``, ...
+        A bare number becomes ``client-7``. If names repeat or are not valid, the names of the files' folders are
+        used; if those fail too, ``client-1``, ``client-2``, ...
     """
     own = [path.name if path.is_dir() else path.stem for path in files]
     for found in (own, [path.parent.name for path in files]):
@@ -242,7 +242,7 @@ def _can_be_a_name(name: str) -> bool:
 
 
 def files_of_clients(settings: Settings) -> list[Path]:
-    """Return :func:`client_files`, as many as there are clients.
+    """Return :func:`client_files` after checking that there is one for each client.
 
     Parameters
     ----------
@@ -252,7 +252,7 @@ def files_of_clients(settings: Settings) -> list[Path]:
     Raises
     ------
     DataError
-        If they are more or fewer.
+        If there are more or fewer.
     """
     files, n = client_files(settings), settings.n_clients
     if len(files) != n:

@@ -1,4 +1,4 @@
-"""Features in different units: how their spreads are compared, and the constants that bring them to one size."""
+"""Features in different units: compare their spreads, and suggest constants that bring them to one size."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from common.words import listed
 Floats = NDArray[np.floating]
 
 FACTOR = 10.0
-"""Ratio of features' spreads from which on they are likely to be in different units."""
+"""Ratio of features' spreads above which their units probably differ."""
 MOST = 50
-"""Features (or channels) up to which they are told apart: more are pixels, wavelengths or genes, of one kind."""
+"""Most features (or channels) whose units are compared: more are of one kind, such as pixels or genes."""
 
 _ENOUGH = 20_000
 _NORMAL = 3.2897
@@ -23,20 +23,20 @@ _NORMAL = 3.2897
 
 
 def spreads(Y: Floats) -> Floats:
-    """Return the robust standard deviation of each feature: of the middle 90 % of its numbers.
+    """Return the robust standard deviation of each feature, from the middle 90 % of its numbers.
 
     Parameters
     ----------
     Y : (d, n) array
-        Finite.
+        Samples in columns, finite.
 
     Returns
     -------
     (d,) array
-        Of a feature that is the same in 90 % of the samples, the size of its largest event.
+        For a feature that is the same in 90 % of the samples: its largest distance from that value.
     """
     Y = Y[:, :: max(1, Y.shape[1] // _ENOUGH)].astype(np.float64)
-    largest = float(np.abs(Y).max(initial=0.0)) or 1.0  # divided by first: numbers may be too large to be squared
+    largest = float(np.abs(Y).max(initial=0.0)) or 1.0  # avoids overflow
     Y = Y / largest
     low, high = np.quantile(Y, (0.05, 0.95), axis=1)
     events = np.abs(Y - low[:, None]).max(axis=1)
@@ -45,12 +45,12 @@ def spreads(Y: Floats) -> Floats:
 
 
 def pooled(clients: Sequence[Floats]) -> Floats:
-    """Return the spread of each feature at the median client, of those where it is not constant; else 0.
+    """Return the spread of each feature at the median client, over clients where it varies; else 0.
 
     Parameters
     ----------
     clients : sequence of (d,) arrays
-        What :func:`spreads` gave; empty if there are none, or clients have other numbers of features.
+        Results of :func:`spreads`. If there are none, or their lengths differ, the result is empty.
     """
     if not clients or len({len(one) for one in clients}) > 1:
         return np.zeros(0)
@@ -59,7 +59,7 @@ def pooled(clients: Sequence[Floats]) -> Floats:
 
 
 def differ(sizes: Floats) -> bool:
-    """Return whether features' spreads are so far apart that they are likely to be in different units.
+    """Return whether the spreads of features suggest different units.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def differ(sizes: Floats) -> bool:
 
 
 def how_they_differ(sizes: Floats, names: Sequence[str] = ()) -> str:
-    """Return in words by how much features' spreads differ, with the smallest and largest ones.
+    """Describe the ratio of the features' spreads, with the smallest and the largest.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def how_they_differ(sizes: Floats, names: Sequence[str] = ()) -> str:
 
 
 def feature(j: int, names: Sequence[str] = ()) -> str:
-    """Return what feature ``j`` (from 0) is called: its number from 1, and its name if it has one.
+    """Return the name of feature ``j`` in messages: its number from 1, and its name if it has one.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def labels(which: Sequence[int], names: Sequence[str] = ()) -> str:
 
 
 def suggested_divide_by(sizes: Floats) -> str:
-    """Return ``data.divide_by`` that brings features to about one size: their spreads in two digits; 1 if constant.
+    """Return ``data.divide_by`` that brings features to about one size: two digits of each spread, 1 if constant.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def suggested_divide_by(sizes: Floats) -> str:
 
 
 def untouched(data: DataSettings) -> bool:
-    """Return whether features are learnt from in the units in which the files have them.
+    """Return whether features keep the units of the files during learning.
 
     Parameters
     ----------

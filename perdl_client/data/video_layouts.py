@@ -1,6 +1,6 @@
 r"""Layouts: from a frame of a video to a matrix of samples and back, exactly.
 
-A frame is an (h, w, c) array, a matrix (d, n) holds one sample a column. With ``patch`` = p:
+A frame is an (h, w, c) array. A matrix (d, n) holds one sample per column. With ``patch`` = p:
 
 ================  ===================================  ===============  ======================================
 layout            a column is                          d                n
@@ -10,9 +10,9 @@ layout            a column is                          d                n
 ``fixed-camera``  a contiguous block of p x p pixels   p p c            (h/p)(w/p), one for each place
 ================  ===================================  ===============  ======================================
 
-The first two read the paper's "dividing each frame into 40 x 40 patches" and give its 576 x 1600 for 480 x 640 x 3:
-``thumbnails`` is the published code's, patches of 40 x 40 *pixels* transposed; ``blocks`` are 40 x 40 *blocks*. In the
-third a column's number is its place, so that one column of all frames of a fixed camera shows one place.
+The first two are readings of the paper's "dividing each frame into 40 x 40 patches"; both give its 576 x 1600 for
+480 x 640 x 3. ``thumbnails`` follows the published code: patches of 40 x 40 *pixels*, transposed. ``blocks`` are
+40 x 40 *blocks*. In ``fixed-camera`` column j shows the same place in all frames.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ Number = TypeVar("Number", bound=np.generic)
 
 
 def thumbnails(frame: Floats, patch: int) -> Floats:
-    """Return a column for each pixel offset (u, v) inside patches: that pixel of all patches.
+    """Return one column per pixel offset (u, v) in a patch: that pixel of all patches.
 
     Parameters
     ----------
     frame : (h, w, c) array
         ``h`` and ``w`` multiples of ``patch``.
     patch : int
+        Side of a patch, in pixels.
 
     Returns
     -------
@@ -51,14 +52,16 @@ def thumbnails(frame: Floats, patch: int) -> Floats:
 
 
 def from_thumbnails(Y: Floats, shape: Shape, patch: int) -> Floats:
-    """Return the frame of :func:`thumbnails`.
+    """Return the frame whose :func:`thumbnails` are given.
 
     Parameters
     ----------
     Y : (d, n) array
-    shape : (h, w, c)
-        Of the frame.
+        Samples in columns.
+    shape : tuple of int
+        Shape (h, w, c) of the frame.
     patch : int
+        Side of a patch, in pixels.
 
     Returns
     -------
@@ -69,13 +72,14 @@ def from_thumbnails(Y: Floats, shape: Shape, patch: int) -> Floats:
 
 
 def blocks(frame: Floats, patch: int) -> Floats:
-    """Return a column for each of ``patch`` x ``patch`` contiguous blocks that tile the frame.
+    """Return one column per block: ``patch`` x ``patch`` contiguous blocks tile the frame.
 
     Parameters
     ----------
     frame : (h, w, c) array
         ``h`` and ``w`` multiples of ``patch``.
     patch : int
+        Number of blocks along each side of the frame.
 
     Returns
     -------
@@ -87,19 +91,30 @@ def blocks(frame: Floats, patch: int) -> Floats:
 
 
 def from_blocks(Y: Floats, shape: Shape, patch: int) -> Floats:
-    """Return the frame of :func:`blocks`; parameters as for :func:`from_thumbnails`."""
+    """Return the frame whose :func:`blocks` are given.
+
+    Parameters
+    ----------
+    Y : (d, n) array
+        Samples in columns.
+    shape : tuple of int
+        Shape (h, w, c) of the frame.
+    patch : int
+        Number of blocks along each side.
+    """
     height, width, _ = _grid(shape, patch)
     return _from_tiles(Y, shape, height, width)
 
 
 def places(frame: Floats, patch: int) -> Floats:
-    """Return a column for each place: the block of ``patch`` x ``patch`` pixels that lies there.
+    """Return one column per place: the block of ``patch`` x ``patch`` pixels there.
 
     Parameters
     ----------
     frame : (h, w, c) array
         ``h`` and ``w`` multiples of ``patch``.
     patch : int
+        Side of a block, in pixels.
 
     Returns
     -------
@@ -111,7 +126,17 @@ def places(frame: Floats, patch: int) -> Floats:
 
 
 def from_places(Y: Floats, shape: Shape, patch: int) -> Floats:
-    """Return the frame of :func:`places`; parameters as for :func:`from_thumbnails`."""
+    """Return the frame whose :func:`places` are given.
+
+    Parameters
+    ----------
+    Y : (d, n) array
+        Samples in columns.
+    shape : tuple of int
+        Shape (h, w, c) of the frame.
+    patch : int
+        Side of a block, in pixels.
+    """
     _grid(shape, patch)
     return _from_tiles(Y, shape, patch, patch)
 
@@ -120,10 +145,12 @@ def from_places(Y: Floats, shape: Shape, patch: int) -> Floats:
 class Layout:
     """A layout and its inverse.
 
-    Attributes
+    Parameters
     ----------
     to_samples : callable ``(frame, patch) -> Y``
+        Turns a frame into samples.
     to_frame : callable ``(Y, shape, patch) -> frame``
+        Turns samples back into a frame.
     """
 
     to_samples: Callable[[Floats, int], Floats]
@@ -138,14 +165,16 @@ LAYOUTS: dict[str, Layout] = {
 
 
 def crop(frames: NDArray[Number], patch: int, what: str = "frames") -> NDArray[Number]:
-    """Cut rows at the bottom and columns at the right so that patches fit.
+    """Crop frames at the bottom and the right to a multiple of the patch.
 
     Parameters
     ----------
     frames : (n, h, w, ...) array
+        Frames of one size.
     patch : int
+        Side of a patch, in pixels, or the number of blocks.
     what : str
-        Names the frames in the error.
+        Name of the frames in the error.
 
     Returns
     -------
@@ -166,7 +195,7 @@ def crop(frames: NDArray[Number], patch: int, what: str = "frames") -> NDArray[N
 
 
 def _tiles(frame: Floats, height: int, width: int) -> Floats:
-    """A column for each contiguous block of ``height`` x ``width`` pixels."""
+    """Return one column per contiguous block of ``height`` x ``width`` pixels."""
     h, w, c = frame.shape
     cut = frame.reshape(h // height, height, w // width, width, c)
     return cut.transpose(1, 3, 4, 0, 2).reshape(height * width * c, -1)
@@ -178,7 +207,7 @@ def _from_tiles(Y: Floats, shape: Shape, height: int, width: int) -> Floats:
 
 
 def _grid(shape: tuple[int, ...], patch: int) -> Shape:
-    """Return how many patches fit along each side, and the channels."""
+    """Return the number of patches along each side, and of channels."""
     h, w, c = shape
     if patch < 1 or h % patch or w % patch or not h or not w:
         raise DataError(

@@ -1,6 +1,6 @@
-r"""Cuts: from a long series to windows, from large images to patches, and back by averaging where pieces overlap.
+r"""Cut long series into windows and large images into patches, and join them again. Overlaps are averaged.
 
-Pieces begin every ``stride`` places; the last one ends where the whole ends, so that nothing is left over.
+Pieces begin every ``stride`` places. The last one ends at the end of the whole, so that nothing is left out.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ Ints = NDArray[np.intp]
 
 
 def starts(length: int, size: int, stride: int) -> Ints:
-    """Return where pieces of ``size`` begin in ``length``: every ``stride`` places, and one that ends at the end.
+    """Return where pieces begin: every ``stride`` places, plus one piece that ends at the end.
 
     Parameters
     ----------
     length : int
-        The length of the whole.
+        Length of the whole.
     size : int
-        The length of a piece.
+        Length of a piece.
     stride : int
-        Places from one piece to the next.
+        Distance from one piece to the next.
     """
     places = np.arange(0, length - size + 1, stride)
     return places if places[-1] == length - size else np.append(places, length - size)
@@ -40,16 +40,16 @@ def cut_windows(series: Floats, window: int, stride: int | None = None) -> Float
     Parameters
     ----------
     series : (T, c) or (T,) array
-        One row a moment, one column a channel.
+        One row per moment, one column per channel.
     window : int
         Rows in a window.
     stride : int, optional
-        Rows from one window's begin to the next; default ``window``, no overlap.
+        Rows from the start of one window to the next; default ``window``, so no overlap.
 
     Returns
     -------
     (n, window * c) array
-        One window a row: all channels of its first moment, then of the next.
+        One window per row: all channels of its first moment, then of the next.
 
     Raises
     ------
@@ -64,18 +64,18 @@ def cut_windows(series: Floats, window: int, stride: int | None = None) -> Float
 
 
 def join_windows(windows: Floats, length: int, window: int, stride: int | None = None) -> Floats:
-    """Return the series (``length``, c) of windows as :func:`cut_windows` cuts it; overlaps are averaged, gaps NaN.
+    """Return the series (``length``, c) that :func:`cut_windows` cut. Overlaps are averaged, gaps are NaN.
 
     Parameters
     ----------
     windows : (n, window * c) array
-        One window a row.
+        One window per row.
     length : int
         Rows of the series.
     window : int
         Rows in a window.
     stride : int, optional
-        From one piece to the next; default no overlap.
+        Rows from the start of one window to the next; default no overlap.
     """
     pieces = windows.reshape(len(windows), window, -1)
     total = np.zeros((length, pieces.shape[2]), dtype=windows.dtype)
@@ -94,14 +94,14 @@ def cut_patches(images: Floats, patch: int, stride: int | None = None) -> Floats
     images : (n, h, w) or (n, h, w, c) array
         Images of one size.
     patch : int
-        Side in pixels.
+        Side of a patch, in pixels.
     stride : int, optional
-        Pixels from one patch to the next, each way; default ``patch``, no overlap.
+        Pixels from one patch to the next, in both directions; default ``patch``, so no overlap.
 
     Returns
     -------
     (n * k, patch * patch * c) array
-        One patch a row, its pixels row by row; k patches of the first image, row by row, then of the next.
+        One patch per row, its pixels row by row. The k patches of the first image come first, row by row.
 
     Raises
     ------
@@ -122,18 +122,18 @@ def cut_patches(images: Floats, patch: int, stride: int | None = None) -> Floats
 
 
 def join_patches(patches: Floats, shape: tuple[int, ...], patch: int, stride: int | None = None) -> Floats:
-    """Return the images, (n,) and ``shape``, that :func:`cut_patches` cut; overlaps are averaged, gaps NaN.
+    """Return the images, (n,) and ``shape``, that :func:`cut_patches` cut. Overlaps are averaged, gaps are NaN.
 
     Parameters
     ----------
     patches : (n * k, patch * patch * c) array
-        One patch a row.
+        One patch per row.
     shape : tuple of int
-        The shape of an image.
+        Shape of an image.
     patch : int
-        Side in pixels.
+        Side of a patch, in pixels.
     stride : int, optional
-        From one piece to the next; default no overlap.
+        Pixels from one patch to the next; default no overlap.
     """
     rows, columns = (starts(side, patch, stride or patch) for side in shape[:2])
     channels = shape[2:]
@@ -155,15 +155,16 @@ def _mean(total: Floats, count: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Cut:
-    """How samples are cut before anything else is done to them.
+    """How samples are cut before preprocessing.
 
-    Attributes
+    Parameters
     ----------
     kind : {"", "window", "patch"}
-        ``""`` leaves them whole.
+        ``""`` leaves samples whole.
     size, stride : int
+        Size of a piece, and distance to the next: rows of a window, pixels of a patch.
     shape : tuple of int
-        Of a sample as the file has it: channels of a moment, or (h, w[, c]).
+        Shape of a sample in the file: channels of a moment, or (h, w[, c]).
     """
 
     kind: str
@@ -180,7 +181,7 @@ class Cut:
 
     @property
     def channels(self) -> int:
-        """How many numbers are measured at each place of a piece; of plain numbers, each is one of its own."""
+        """Numbers measured at each place of a piece; plain numbers are one channel each."""
         if self.kind == "window" or len(self.piece) != 2:
             return self.piece[-1]
         return 1
@@ -196,7 +197,7 @@ class Cut:
         Raises
         ------
         DataError
-            If they are too small, or patches are asked of what is no image.
+            If they are too small, or patches are to be cut from samples that are not images.
         """
         if self.kind == "window":
             if len(self.shape) > 1:
@@ -215,14 +216,14 @@ class Cut:
         return Y
 
     def undo(self, pieces: Floats, n: int) -> Floats:
-        """Return the samples (d, n) that were cut; overlaps are averaged, gaps NaN.
+        """Return the samples (d, n) that were cut. Overlaps are averaged, gaps are NaN.
 
         Parameters
         ----------
         pieces : (d', n') array
-            As they were cut.
+            Pieces, in columns.
         n : int
-            How many samples there were.
+            Number of samples before they were cut.
         """
         if self.kind == "window":
             return join_windows(pieces.T, n, self.size, self.stride).T
@@ -231,27 +232,27 @@ class Cut:
         return pieces
 
     def on(self, shape: tuple[int, ...]) -> Cut:
-        """Return the same for samples of another shape, with pieces at least end to end, so that undo knows all.
+        """Return this cut for samples of another shape, without gaps between pieces, so that it can be undone.
 
         Parameters
         ----------
         shape : tuple of int
-            The shape of a sample.
+            Shape of a sample.
         """
         return Cut(self.kind, self.size, min(self.stride, self.size), shape)
 
 
 def cut_of(data: DataSettings, shape: tuple[int, ...]) -> Cut:
-    """Return how the settings cut samples.
+    """Return the cut that the settings ask for.
 
     Parameters
     ----------
     data : DataSettings
         The table ``data`` of the settings.
     shape : tuple of int
-        The shape of a sample.
+        Shape of a sample.
     """
-    if data.source == "video":  # there, they say what a client is
+    if data.source == "video":  # for videos, window and patch define the clients
         return Cut("", 0, 0, shape)
     size = data.window or data.patch or 0
     kind = "window" if data.window else "patch" if data.patch else ""

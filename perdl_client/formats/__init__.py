@@ -1,1 +1,1 @@
-"""Formats: one reader a file, and the registry that chooses it by the file's suffix."""
+"""Formats: one reader per file, and the registry that chooses it by the suffix."""

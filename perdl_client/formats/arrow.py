@@ -1,4 +1,4 @@
-"""Read tables of columns: Parquet, and Arrow's own files (Feather)."""
+"""Read tables in columns: Parquet and Arrow files (Feather)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from perdl_client.formats.format import Format, Options, Table
 def _read(path: Path, options: Options) -> Table:
     """Return the numbers and the columns' names, without the columns that ``drop`` lists.
 
-    float32 if all columns are, else float64. A missing value is NaN. The index that pandas stores beside the
-    columns is no feature and is left out.
+    The type is float32 if all columns are, else float64. A missing value is NaN. The index that pandas stores beside
+    the columns is left out.
     """
     require_package(path, "pyarrow")
     parquet = path.suffix.lower() == ".parquet"
@@ -41,7 +41,7 @@ def _read(path: Path, options: Options) -> Table:
 def _read_parquet(path: Path) -> Any:
     from pyarrow.parquet import ParquetFile
 
-    with path.open("rb") as file:  # by name alone it would make features of a folder called year=2020
+    with path.open("rb") as file:  # given the path, it would turn a folder called year=2020 into a column
         return ParquetFile(file).read()
 
 

@@ -12,24 +12,24 @@ from perdl_client.formats.file_checks import file_error
 
 
 def kept_columns(path: Path, names: Sequence[str], width: int, drop: str | None) -> list[int]:
-    """Return the numbers, from 0, of the columns that are not left out.
+    """Return the numbers, from 0, of the columns that are kept.
 
     Parameters
     ----------
     path : Path
-        For errors.
+        The file, for errors.
     names : sequence of str
-        Of the columns; empty if they have none.
+        Names of the columns; empty if they have none.
     width : int
-        How many columns there are.
+        Number of columns.
     drop : str, optional
-        Names or numbers (from 1) of columns to leave out, with commas between: ``"id, time"``. What is a name is never
-        a number.
+        Names or numbers (from 1) of columns to leave out, separated by commas: ``"id, time"``. A text that is a
+        name is never read as a number.
 
     Raises
     ------
     DataError
-        If there is no such column, or none is left.
+        If a column does not exist, or none is left.
     """
     known, out = plainly(tuple(names)), set[int]()
     for wanted in next(csv.reader([drop or ""], skipinitialspace=True), []):
@@ -58,12 +58,12 @@ def _hint(wanted: str, names: Sequence[str], width: int) -> str:
 
 
 def column_name(names: Sequence[str], j: int) -> str:
-    """Return a column's name in brackets, to stand behind its number; empty if it has none.
+    """Return a column's name in brackets, to follow its number; empty if it has none.
 
     Parameters
     ----------
     names : sequence of str
-        The features' names; empty if they have none.
+        Names of the columns; empty if they have none.
     j : int
         Number of the column, from 0.
     """
@@ -71,12 +71,12 @@ def column_name(names: Sequence[str], j: int) -> str:
 
 
 def to_drop(names: Sequence[str], j: int) -> str:
-    """Say how a column is left out.
+    """Say how to leave a column out.
 
     Parameters
     ----------
     names : sequence of str
-        The features' names; empty if they have none.
+        Names of the columns; empty if they have none.
     j : int
         Number of the column, from 0.
     """
@@ -87,14 +87,14 @@ def to_drop(names: Sequence[str], j: int) -> str:
 
 
 def lacking(found: Sequence[str], expected: Sequence[str]) -> str:
-    """Say which columns are missing or too many, by name; empty if none is.
+    """Say which columns are missing or additional, by name; empty if none is.
 
     Parameters
     ----------
     found : sequence of str
-        Names of the columns that there are.
+        Names of the columns in the file.
     expected : sequence of str
-        Names of the columns that there should be.
+        Names of the columns that are needed.
     """
     mine, theirs = plainly(tuple(found)), plainly(tuple(expected))
     missing = [name for name, plain in zip(expected, theirs, strict=True) if plain not in mine]

@@ -1,4 +1,4 @@
-"""Read tables of numbers from text: comma, semicolon or tab between cells, a header or none."""
+"""Read tables of numbers from text: cells separated by comma, semicolon or tab, with or without a header."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from perdl_client.formats.format import Format, Options, Table
 
 
 def _read(path: Path, options: Options) -> Table:
-    """Return the table as the file has it, the names of its columns, and what to note.
+    """Return the table of the file, the names of its columns, and notes.
 
     Parameters
     ----------
     path : Path
+        The file.
     options : Options
-        ``drop``, and whether samples are in columns.
+        ``drop`` and ``in_columns`` are used.
     """
     require_no_other_kind(path)
     with reading(path, "a table of numbers in UTF-8 text"):
@@ -53,7 +54,7 @@ def _read(path: Path, options: Options) -> Table:
             explain(path, layout, keep)
         if table.size == 0:
             raise file_error(path, "holds 0 samples: it has no line of numbers; export it again")
-        # A column without a name among others that have one.
+        # A header may leave some columns without a name.
         names = tuple(layout.names[j] or f"column {j + 1}" for j in keep) if layout.names else ()
         return Table(table, names, layout.notes + _said_of(repeated))
 
@@ -70,7 +71,7 @@ def _kept(path: Path, layout: CsvLayout, drop: str | None) -> list[int]:
 
 
 def _checked(found: Iterator[tuple[int, str]], layout: CsvLayout) -> Iterator[str]:
-    """Lines of which some cells are not read: all are as long, and what is read of none is empty."""
+    """Yield lines after checking that all have the same width, and that cells after the last column are empty."""
     delimiter, n_marks = layout.delimiter, layout.width - 1
     for _, line in found:
         simple = '"' not in line and line.count(delimiter) == n_marks

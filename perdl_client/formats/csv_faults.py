@@ -1,4 +1,4 @@
-"""Say in one line why a text is no table of numbers: the place, what stands there, and the cure."""
+"""Say in one line why a text is not a table of numbers: the place, the content, and what to do."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from perdl_client.formats.file_checks import file_error
 
 
 def explain(path: Path, layout: CsvLayout, keep: Sequence[int]) -> None:
-    """Find the first cell or line that is not part of a table of numbers, and raise.
+    """Raise an error for the first cell or line that does not fit a table of numbers.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def explain(path: Path, layout: CsvLayout, keep: Sequence[int]) -> None:
 
 
 def _explain_head(path: Path, layout: CsvLayout) -> None:
-    """Raise if the names are not as many as the columns."""
+    """Raise if there are more or fewer names than columns."""
     if not layout.names or len(layout.names) == len(layout.columns):
         return
     head = next((number for number, line in records(path) if line == layout.header), 1)
@@ -71,7 +71,7 @@ def _explain_head(path: Path, layout: CsvLayout) -> None:
 
 
 def _explain_width(path: Path, layout: CsvLayout, number: int, line: str, n_cells: int) -> None:
-    """Raise because a line is longer or shorter than most."""
+    """Raise because a line has more or fewer cells than most."""
     other = next(n for n, text in rows(path, layout) if _width(text, layout) == layout.width)
     (late, more), (early, less) = sorted([(number, n_cells), (other, layout.width)], reverse=True)
     cure = "make all lines equal"
@@ -87,7 +87,7 @@ def _width(line: str, layout: CsvLayout) -> int:
 
 
 def _wrong_cell(path: Path, layout: CsvLayout, keep: Sequence[int], number: int, j: int, cell: str) -> str:
-    """Say what is wrong with a cell, or with the whole column that it stands in."""
+    """Say what is wrong with a cell, or with its whole column."""
     column, name = j + layout.columns.start + 1, column_name(layout.names, j)
     out = to_drop(layout.names, j)
     if column - 1 in layout.texts and cell.strip().lower() not in MISSING:
@@ -99,7 +99,7 @@ def _wrong_cell(path: Path, layout: CsvLayout, keep: Sequence[int], number: int,
 
 
 def refuse_index(path: Path, layout: CsvLayout, keep: Sequence[int]) -> None:
-    """Raise if all columns but the first have names: it is an index, row numbers say, and no feature.
+    """Raise if all columns but the first have names: the first is an index, such as row numbers, and no feature.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def refuse_index(path: Path, layout: CsvLayout, keep: Sequence[int]) -> None:
 
 
 def refuse_cut_numbers(path: Path, layout: CsvLayout) -> None:
-    """Raise if commas between cells and decimal commas make two whole numbers of each: 0,05,1,20 for 0.05 and 1.20.
+    """Raise if decimal commas split numbers in two: 0,05,1,20 for 0.05 and 1.20.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ def refuse_cut_numbers(path: Path, layout: CsvLayout) -> None:
 
 
 def _missing_after(path: Path, layout: CsvLayout, keep: Sequence[int], line: int) -> str:
-    """Say which cells below a line would be found missing next."""
+    """Say how many cells below a line are missing too, and where the first is."""
     columns = [j + layout.columns.start for j in keep]
     below = ((number, cells_of(text, layout.delimiter)) for number, text in rows(path, layout) if number > line)
     places = [

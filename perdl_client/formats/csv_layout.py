@@ -1,4 +1,4 @@
-"""How a table in text is laid out: what stands between cells, which lines above the numbers hold names."""
+"""Find the layout of a table in text: the delimiter, and which lines above the numbers hold names."""
 
 from __future__ import annotations
 
@@ -21,38 +21,39 @@ MISSING = ("", "na", "n/a", "null", "none", "?", "-", ".", "#n/a")
 COMMENTS = ("#", "%", "//")
 
 _SEP = re.compile(r'\s*"?sep=(\\t|[^\w"])"?\s*', re.IGNORECASE)
-"""Excel's mark of the delimiter."""
+"""Excel's line that names the delimiter."""
 
 _LOOKED_AT = 50
-"""Lines from which the layout is told."""
+"""Number of lines from which the layout is found."""
 
 _QUOTED_LINES = 20
-"""Lines over which a cell in quotes may go."""
+"""Most lines that a cell in quotes may span."""
 
 
 @dataclass(frozen=True)
 class CsvLayout:
-    """How a file is laid out.
+    """Layout of a file.
 
-    Attributes
+    Parameters
     ----------
     delimiter : str
+        Character between cells.
     skipped : int
-        Lines above the first row.
+        Lines above the first row of numbers.
     header : str
         The line of names; empty if there is none.
     names : tuple of str
-        What the line of names has, whether as many as there are columns or not.
+        Cells of the line of names, even if there are more or fewer than columns.
     width : int
-        Cells of a row.
+        Cells per row.
     row_names : bool
-        Whether the first cell of a row is its name, as R writes it, and belongs to no column.
+        Whether the first cell of a row is its name, as R writes it, and not a column.
     trailing : int
-        Empty cells at the end of every row, without names.
+        Empty cells without names at the end of every row.
     texts : frozenset of int
-        Columns, from 0, that hold text rather than numbers.
+        Columns, from 0, that hold text instead of numbers.
     notes : tuple of str
-        What was left out, or may have been misunderstood.
+        What was left out, and what may be misunderstood.
     """
 
     delimiter: str
@@ -67,12 +68,12 @@ class CsvLayout:
 
     @property
     def columns(self) -> range:
-        """The cells of a row that are columns of the table."""
+        """Cells of a row that are columns of the table."""
         return range(int(self.row_names), self.width - self.trailing)
 
 
 def records(path: Path) -> Iterator[tuple[int, str]]:
-    """Lines that are not blank, with the number that an editor shows; a cell in quotes may go over several.
+    """Yield the lines that are not blank, each with its number in an editor. A cell in quotes may span lines.
 
     Parameters
     ----------
@@ -98,7 +99,7 @@ def records(path: Path) -> Iterator[tuple[int, str]]:
 def rows(
     path: Path, layout: CsvLayout, on_repetition: Callable[[int], object] = lambda number: None
 ) -> Iterator[tuple[int, str]]:
-    """Lines of numbers: those below the names, without repetitions of the names, of which is told.
+    """Yield the lines of numbers below the names. Lines that repeat the names are left out.
 
     Parameters
     ----------
@@ -107,7 +108,7 @@ def rows(
     layout : CsvLayout
         How the file is laid out.
     on_repetition : callable (int) -> object
-        Told the number of a line that repeats the names.
+        Called with the number of each line that repeats the names.
     """
     for number, line in islice(records(path), layout.skipped, None):
         if line != layout.header:
@@ -117,32 +118,32 @@ def rows(
 
 
 def cells_of(line: str, delimiter: str) -> list[str]:
-    """Take a line apart.
+    """Split a line into cells.
 
     Parameters
     ----------
     line : str
-        As the file has it.
+        A line of the file.
     delimiter : str
-        What stands between cells.
+        Character between cells.
     """
     return next(csv.reader([line], delimiter=delimiter))
 
 
 def layout_of(path: Path, turned: bool = False) -> CsvLayout:
-    """Find how a file is laid out.
+    """Find the layout of a file.
 
     Parameters
     ----------
     path : Path
         The file.
     turned : bool
-        Whether samples are in columns: a first line of numbers is then a feature, and never taken for names.
+        Whether samples are in columns. A first line of numbers is then a feature, and never taken for names.
 
     Raises
     ------
     DataError
-        If it holds nothing, or names alone.
+        If the file holds no numbers.
     """
     sample = list(islice(records(path), _LOOKED_AT))
     if not sample:
@@ -213,7 +214,7 @@ def _delimiter(lines: Sequence[str]) -> str:
 
 
 def _kind_of(cell: str) -> str:
-    """Say what a cell is meant to be: a number (with a decimal comma, say), missing, or text."""
+    """Return what a cell is meant to be: a number (perhaps with a decimal comma), missing, or text."""
     text = cell.strip()
     if text.lower() in MISSING:
         return "missing"
@@ -234,7 +235,7 @@ def _is_text(table: Sequence[Sequence[str]], width: int, j: int) -> bool:
 
 
 def _is_head(cells: Sequence[str], kinds: Sequence[str]) -> bool:
-    """Whether a line stands above the numbers: more words than numbers in columns of numbers, or another width."""
+    """Return whether a line is a header: more text than numbers above columns of numbers, or another width."""
     mine = [_kind_of(cell) for cell in cells]
     if len(cells) != len(kinds):
         return mine[0] == "text"
@@ -246,16 +247,16 @@ def _is_head(cells: Sequence[str], kinds: Sequence[str]) -> bool:
 
 
 def _names_among(heads: Sequence[Sequence[str]], width: int) -> int:
-    """Of the lines above the numbers, the one with most words; the last one if none has about as many cells."""
+    """Return which of the lines above the numbers has most words; the last if none has about the right width."""
     near = [abs(len(cells) - width) <= 1 for cells in heads]
     words = [sum(_kind_of(cell) == "text" for cell in cells) * fits for cells, fits in zip(heads, near, strict=True)]
     return words.index(max(words)) if any(words) else len(heads) - 1
 
 
 def _numbers_of(table: Sequence[Sequence[str]], kinds: Sequence[str]) -> tuple[list[str], list[list[str]]]:
-    """Cells of the first line that may be names, though numbers, and those of whole lines below them.
+    """Return cells of the first line that are numbers but may be names, and the same cells of complete lines below.
 
-    Words among them are names for certain. A line that has a number above text is a row.
+    Words in the first line are names for certain. A line that has a number above text is a row.
     """
     first = table[0]
     if len(first) != len(kinds) or ("text", "number") in zip(kinds, map(_kind_of, first), strict=True):
@@ -267,7 +268,7 @@ def _numbers_of(table: Sequence[Sequence[str]], kinds: Sequence[str]) -> tuple[l
 
 
 def _marked_names(line: str, delimiter: str, width: int) -> list[str]:
-    """Cells of a line of names that is marked as a comment, as NumPy writes it; none if it is a comment."""
+    """Return the cells of a line of names that is marked as a comment, as NumPy writes it; none if it is a comment."""
     text = line.strip()
     bare = text[1:] if text.startswith("#") else text
     cells = cells_of(bare, delimiter)
@@ -275,7 +276,7 @@ def _marked_names(line: str, delimiter: str, width: int) -> list[str]:
 
 
 def _trailing(head: Sequence[str], body: Sequence[Sequence[str]]) -> int:
-    """Count the empty cells at the end of every row that have no name: a delimiter ends each line."""
+    """Count the empty cells without a name at the end of every row, as when a delimiter ends each line."""
 
     def empty(cells: Sequence[str]) -> int:
         return next((i for i, cell in enumerate(reversed(cells)) if cell.strip()), len(cells))
@@ -290,7 +291,7 @@ def _trailing(head: Sequence[str], body: Sequence[Sequence[str]]) -> int:
 def _name_rows(
     head: Sequence[str], body: Sequence[Sequence[str]], lines: Sequence[tuple[int, str]], delimiter: str
 ) -> bool:
-    """Whether the first cells are names of rows: in quotes, text, or 1, 2, 3, ... that no decimal comma could make."""
+    """Return whether first cells are names of rows: quoted, text, or 1, 2, 3, ... that no decimal comma explains."""
     if not head or set(map(_kind_of, head)) != {"text"}:
         return False
     if all(line.startswith('"') or _kind_of(cells[0]) == "text" for cells, (_, line) in zip(body, lines, strict=True)):

@@ -1,4 +1,4 @@
-"""Whether the files of several clients have the same features."""
+"""Compare the features of several clients' files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Orientation = Literal["rows", "columns"]
 
 
 class Features:
-    """The features of the first file, to which those of the others are compared."""
+    """The features of the first file, to which those of later files are compared."""
 
     def __init__(self) -> None:
         self.shape: tuple[int, ...] = ()
@@ -21,16 +21,16 @@ class Features:
         self._rated = (0, "")
 
     def compare(self, samples: Samples, file: str, samples_in: Orientation = "rows") -> str:
-        """Say how the features of a file differ from those before, and the cure; nothing if they do not.
+        """Say how a file's features differ from those of earlier files, and what to do; empty if they agree.
 
         Parameters
         ----------
         samples : Samples
-            What the file holds.
+            Content of the file.
         file : str
-            Its name, for what is said of later files.
+            Name of the file, for messages about later files.
         samples_in : {"rows", "columns"}
-            How the file was read.
+            Orientation in which the file was read.
         """
         self.shape = self.shape or samples.shape
         self._first = self._first or file
@@ -65,16 +65,16 @@ class Features:
 
 
 def transpose_that_fits(samples: Samples, expected: int, samples_in: Orientation) -> str:
-    """Return the other orientation if the transpose has the expected number of features, else nothing.
+    """Return the other orientation if the transpose has the expected number of features, else an empty string.
 
     Parameters
     ----------
     samples : Samples
-        What a file holds.
+        Content of a file.
     expected : int
-        The number of features of the other files.
+        Number of features of the other files.
     samples_in : {"rows", "columns"}
-        How the samples were read.
+        Orientation in which the samples were read.
     """
     if len(samples.shape) > 1 or samples.data.shape[1] != expected:
         return ""

@@ -1,4 +1,4 @@
-"""What every reader of files asks of them, and how it says what is wrong: one line, the numbers, the cure."""
+"""Checks that all readers share, and their errors: one line with the numbers and what to do."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _ABOUT = tuple(f"{name}{suffix}" for name in ("readme", "license") for suffix in
 
 
 def is_data(entry: Path) -> bool:
-    """Whether an entry of a folder is meant: not hidden, no README, not left behind by another program.
+    """Return whether a folder's entry is data: not hidden, no README, not left behind by another program.
 
     Parameters
     ----------
     entry : Path
-        An entry of a client's folder.
+        File or folder inside a client's folder.
     """
     return entry.name[0] not in "._" and entry.name.lower() not in _ABOUT and not is_left_behind(entry)
 
 
 def is_left_behind(entry: Path) -> bool:
-    """Whether an office program, an editor or a system made this beside the data: a lock, a backup, its own notes.
+    """Return whether an office program, editor or system left this file: a lock, a backup, a cache.
 
     Parameters
     ----------
     entry : Path
-        An entry of a client's folder.
+        File or folder inside a client's folder.
     """
     name = entry.name.lower()
     marked = name.startswith(("~$", "._", ".~lock.")) or name.endswith("~") or name[:1] == name[-1:] == "#"
@@ -45,14 +45,14 @@ def is_left_behind(entry: Path) -> bool:
 
 
 def file_error(path: Path, message: str) -> DataError:
-    """Return the error that says in one line what is wrong with a file.
+    """Return an error that says in one line what is wrong with a file.
 
     Parameters
     ----------
     path : Path
         The file.
     message : str
-        What is wrong, and the cure.
+        What is wrong, and what to do.
     """
     return DataError(re.sub(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+", " ", f"{path}: {message}"))
 
@@ -69,7 +69,7 @@ OTHER_FORMATS = {
     ".json": "write the numbers as a table in CSV",
     "": "name it by what it holds",
 }
-"""What to do with files of kinds that are not read, by extension."""
+"""What to do with files that cannot be read, by extension."""
 
 _OTHER_KINDS = {
     b"version https://git-lfs": "is a pointer of git-lfs, not the data: get them by `git lfs pull`",
@@ -82,7 +82,7 @@ _OTHER_KINDS = {
 
 
 def require_no_other_kind(path: Path) -> None:
-    """Raise if a file is plainly of another kind than its name says.
+    """Raise if a file's first bytes show another kind than its name.
 
     Parameters
     ----------
@@ -98,14 +98,14 @@ def require_no_other_kind(path: Path) -> None:
 
 @contextmanager
 def reading(path: Path, what: str) -> Iterator[None]:
-    """Turn whatever a reader raises on a damaged file into a DataError; its text may hold data, so it is not quoted.
+    """Turn any error while reading a file into a DataError. The error's text may hold data and is not quoted.
 
     Parameters
     ----------
     path : Path
         The file.
     what : str
-        What the file should be, for errors.
+        Expected kind of file, for errors.
     """
     try:
         yield
@@ -125,18 +125,18 @@ def reading(path: Path, what: str) -> Iterator[None]:
 def require_samples(
     path: Path, shape: tuple[int, ...], dtype: np.dtype[Any], name: str = "", max_dims: int = 4
 ) -> None:
-    """Raise unless an array of this shape and type can be samples: a matrix, or images along its first axis.
+    """Raise unless an array can be samples: a matrix, or images along its first axis.
 
     Parameters
     ----------
     path : Path
-        The file.
+        The file, for errors.
     shape : tuple of int
         The array's shape.
     dtype : numpy.dtype
         The array's type.
     name : str
-        The array's name, if it has one.
+        Name of the array, if it has one.
     max_dims : int
         Most dimensions that samples may have.
     """
@@ -162,16 +162,16 @@ def require_samples(
 def choose_array(
     path: Path, listing: Mapping[str, tuple[tuple[int, ...], str]], variable: str | None, max_dims: int = 4
 ) -> str:
-    """Name of the one array to read, of ``listing``: name → (shape, type).
+    """Return the name of the array to read.
 
     Parameters
     ----------
     path : Path
-        The file.
+        The file, for errors.
     listing : mapping of str to (shape, type)
-        The arrays of the file.
+        Shape and type of each array in the file.
     variable : str, optional
-        The name that is asked for.
+        Name that the user asked for.
     max_dims : int
         Most dimensions that samples may have.
     """
@@ -194,14 +194,14 @@ def choose_array(
 
 
 def require_package(path: Path, *modules: str) -> None:
-    """Raise unless the packages that read this kind of file are installed.
+    """Raise unless the packages for this kind of file are installed.
 
     Parameters
     ----------
     path : Path
-        The file.
+        The file, for errors.
     *modules : str
-        The packages that the reader imports.
+        Packages that the reader imports.
     """
     for module in modules:
         try:

@@ -1,4 +1,4 @@
-"""What a file format is: how its files are told, how they are read, and what their numbers mean."""
+"""Definition of a file format: how its files are recognised and read, and the scale of their numbers."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from numpy.typing import NDArray
 
 
 class Table(NamedTuple):
-    """What a reader returns.
+    """Result of a reader.
 
-    Attributes
+    Parameters
     ----------
     array : array
-        Samples along the first axis; of a table with samples in columns, as the file has it.
+        Samples along the first axis. A table with samples in columns is returned as the file has it.
     names : tuple of str
-        Of the columns that are kept; empty if they have none.
+        Names of the columns that are kept; empty if they have none.
     notes : tuple of str
-        What of the file was left out, and what may have been misunderstood.
+        What was left out of the file, and what may be misunderstood.
     rate : int
-        Samples a second; 0 if it is not known.
+        Samples a second; 0 if unknown.
     """
 
     array: NDArray[Any]
@@ -33,14 +33,14 @@ class Table(NamedTuple):
 
 
 class Options(NamedTuple):
-    """How a client says that its file is read.
+    """How a file is to be read.
 
-    Attributes
+    Parameters
     ----------
     variable : str, optional
-        Name of the array, where a file holds several.
+        Name of the array, if a file holds several.
     drop : str, optional
-        Names or numbers (from 1) of columns to leave out, with commas between.
+        Names or numbers (from 1) of columns to leave out, separated by commas.
     in_columns : bool
         Whether samples are in columns.
     """
@@ -52,30 +52,30 @@ class Options(NamedTuple):
 
 @dataclass(frozen=True)
 class Format:
-    """A file format, and all that the loader must know of it.
+    """A file format, with all that the loader needs.
 
-    Attributes
+    Parameters
     ----------
     title : str
-        What messages call it.
+        Name in messages.
     read : callable ``(path, options) -> Table``
-        Raises :class:`~common.errors.DataError` in one line. It imports what is no dependency of perdl itself.
+        Reads a file; raises :class:`~common.errors.DataError` with one line. It imports optional packages itself.
     suffixes : tuple of str
-        Endings of the files' names, in lower case.
+        Suffixes of the files, in lower case.
     known_as : str
-        How it stands in the list of known formats; default its suffixes.
+        Text in the list of known formats; default the suffixes.
     mark : str
-        Text within the names of files whose suffix tells no format.
+        Text in the names of files whose suffix does not tell the format.
     of_folder : bool
-        Whether the reader takes a folder of such files, one sample a file.
+        Whether the reader takes a folder of such files, with one sample per file.
     has_variables, has_columns : bool
-        Whether it obeys ``variable``, and ``drop``.
+        Whether it supports ``variable``, and ``drop``.
     samples_first : bool
-        Whether samples lie along the first axis whatever ``samples_in`` says.
+        Whether samples always lie along the first axis, whatever ``samples_in`` says.
     full_scale : mapping of integer type to float
-        The number that becomes 1; the numbers of other types stay as they are.
+        Number of each integer type that becomes 1; other types are not scaled.
     place : callable ``(path, options, row, column) -> str``, optional
-        Says where an editor shows a cell, whose row and column are counted from 0.
+        Returns the place of a cell in an editor; row and column count from 0.
     """
 
     title: str

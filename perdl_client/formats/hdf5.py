@@ -1,4 +1,4 @@
-"""Read HDF5 files, and MATLAB's files of v7.3, which are HDF5."""
+"""Read HDF5 files, which include MATLAB's files of v7.3."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from perdl_client.formats.file_checks import (
 from perdl_client.formats.format import Format, Table
 
 _OWN = ("#refs#", "#subsystem#")
-"""Where MATLAB keeps what cells and objects hold."""
+"""Groups in which MATLAB keeps the contents of cells and objects."""
 
 
 def read_hdf5(path: Path, variable: str | None, max_dims: int = 4) -> NDArray[Any]:
     """Return the only dataset that can be samples, or the one named ``variable``, such as ``group/x``.
 
-    MATLAB stores an array with its axes in reverse order; they come back as MATLAB has them.
+    MATLAB stores an array with its axes reversed; they are returned in MATLAB's order.
 
     Parameters
     ----------
     path : Path
         The file.
     variable : str, optional
-        Name of the dataset.
+        Name of the dataset; needed if several fit.
     max_dims : int
         Most dimensions that samples may have.
     """
@@ -67,13 +67,13 @@ def read_hdf5(path: Path, variable: str | None, max_dims: int = 4) -> NDArray[An
 
 
 def _matlab_class(item: Any) -> str:
-    """Return ``double``, ``char`` and so on if MATLAB wrote this, else nothing."""
+    """Return MATLAB's class, such as ``double`` or ``char``; empty if another program wrote the dataset."""
     kind = item.attrs.get("MATLAB_class", b"")
     return kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
 
 
 def _shape_and_type(item: Any) -> tuple[tuple[int, ...], str]:
-    """Return shape and type of an array, as MATLAB has them if it wrote it."""
+    """Return shape and type of an array, in MATLAB's terms if MATLAB wrote it."""
     kind = _matlab_class(item)
     if not kind:
         return item.shape, item.dtype.name

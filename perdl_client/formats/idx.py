@@ -17,7 +17,7 @@ _DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: 
 
 
 def read_idx(path: str | Path) -> NDArray[Any]:
-    """Read an IDX file as it is, gzipped or not.
+    """Read an IDX file, gzipped or not, without scaling.
 
     Parameters
     ----------

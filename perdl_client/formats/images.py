@@ -1,4 +1,4 @@
-"""Read a folder of images, one sample an image."""
+"""Read a folder of images, one sample per image."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".gif", ".we
 
 
 def _read(folder: Path, options: Options) -> Table:
-    """Return the images upright along the first axis, (n, h, w) or (n, h, w, c), their numbers as they are."""
+    """Return the images upright along the first axis, (n, h, w) or (n, h, w, c), without scaling."""
     with reading(folder, "a folder of images"):
         entries = list(filter(is_data, folder.iterdir()))
         files = [entry for entry in entries if entry.suffix.lower() in IMAGE_SUFFIXES and entry.is_file()]
@@ -67,16 +67,16 @@ def upright_image(file: Path) -> Iterator[Image]:
     import PIL.Image
     from PIL import ImageOps
 
-    # Of a file that it opens itself Pillow maps a grey TIFF into memory, and mixes up its rows where it is turned.
+    # Pass an open file: given a path, Pillow maps grey TIFFs into memory and mixes up the rows of turned ones.
     with reading(file, "an image"), file.open("rb") as stream, PIL.Image.open(stream) as image:
         image.load()
-        with suppress(Exception):  # the tags are damaged: the picture may be sound all the same
+        with suppress(Exception):  # the image can be fine even if its tags are damaged
             ImageOps.exif_transpose(image, in_place=True)
         yield image
 
 
 def natural_order(path: Path) -> tuple[list[tuple[int, str]], str]:
-    """Sort key of the files in a folder: ``2.png`` before ``10.png``.
+    """Return the sort key of a file in a folder: ``2.png`` before ``10.png``.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Read matrices from MATLAB's files; those of v7.3 are HDF5."""
+"""Read matrices from MATLAB's files. Those of v7.3 are HDF5."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _read(path: Path, options: Options) -> Table:
 
 
 def _require_sound_mat(path: Path, name: str) -> None:
-    """Raise unless the head of array ``name`` in a v5 file is sound: on a wrong type code scipy kills the process."""
+    """Raise unless the header of an array in a v5 file is sound: a wrong type code makes scipy crash the process."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as raw:
         pair = struct.Struct("<II" if raw[126:128] == b"IM" else ">II")
         end = 128

@@ -1,4 +1,4 @@
-"""Read NumPy's own files."""
+"""Read NumPy's files."""
 
 from __future__ import annotations
 

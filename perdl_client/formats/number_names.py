@@ -1,6 +1,6 @@
-"""Tell a first line of numbers that are names (0, 1, 2, ..., wavelengths, ppm) from a first sample.
+"""Decide whether a first line of numbers holds names (0, 1, 2, ..., wavelengths, ppm) or a sample.
 
-A sample must never be lost, so numbers are taken for names only if two things speak for it; if one does, that is said.
+A sample must never be lost, so numbers are taken for names only if two signs agree. With one sign there is a note.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from numpy.typing import NDArray
 NAMES, UNCLEAR = "names", "unclear"
 
 _FEWEST_NAMES, _FEWEST_ROWS = 4, 3
-"""Names and rows from which on nothing of this is chance."""
+"""Fewest names and rows for a decision; with fewer, chance is likely."""
 
 _FAR = 10
-"""How many times the range of all numbers below names lie beyond them."""
+"""Numbers are far from the rows if the gap is this many times the range of all rows."""
 
 
 def are_names(first: Sequence[str], below: Sequence[Sequence[str]]) -> str:
-    """Say whether the first line's numbers are names, may be names (unclear), or are a sample (empty).
+    """Decide whether the first line's numbers are names, may be names (unclear), or are a sample (empty).
 
-    They are names if they rise or fall in equal steps, next to no row below does, and they are written otherwise than
-    the rows (whole numbers above decimals); or if they rise or fall, and lie far from all rows.
+    They are names if they rise or fall in equal steps, almost no row below does, and they are written in another way
+    (whole numbers above decimals). They also are names if they rise or fall and lie far from all rows.
 
     Parameters
     ----------
     first : sequence of str
-        Cells of the first line in the columns of numbers.
+        Cells of the first line, in the columns of numbers.
     below : sequence of sequence of str
-        The same of rows below.
+        Cells of the rows below, in the same columns.
 
     Returns
     -------
@@ -42,7 +42,7 @@ def are_names(first: Sequence[str], below: Sequence[Sequence[str]]) -> str:
     x, Y = _numbers(first), np.array([_numbers(cells) for cells in below])
     if not np.isfinite(x).all() or not _one_way(x) or not np.isfinite(Y).any():
         return ""
-    equal = _equal_steps(x) and np.mean([_equal_steps(row) for row in Y]) < 0.2  # one may by chance
+    equal = _equal_steps(x) and np.mean([_equal_steps(row) for row in Y]) < 0.2  # chance gives some rows equal steps
     otherwise, far = _written_otherwise(first, below), _far_from(x, Y)
     if len(first) >= _FEWEST_NAMES and (far or (equal and otherwise)):
         return NAMES
@@ -55,9 +55,9 @@ def note_of_names(number: int, line: str) -> str:
     Parameters
     ----------
     number : int
-        Of the line.
+        Number of the line.
     line : str
-        As the file has it.
+        The line in the file.
     """
     return (
         f"line {number} ({_begin(line)}) is taken for names, not for a sample: its numbers rise or fall like names, "
@@ -71,9 +71,9 @@ def note_of_sample(number: int, line: str) -> str:
     Parameters
     ----------
     number : int
-        Of the line.
+        Number of the line.
     line : str
-        As the file has it.
+        The line in the file.
     """
     return (
         f"line {number} ({_begin(line)}) is taken for a sample, though its numbers rise or fall like names; if they "

@@ -1,6 +1,6 @@
-"""Read a client's samples from the files people have; say in one line what is wrong with a file that cannot be used.
+"""Read a client's samples from files, and say in one line what is wrong with a file that cannot be used.
 
-People store samples in rows, the code wants them in columns: :func:`_read_file` turns them, and no other code does.
+People store samples in rows, the code wants them in columns. Only :func:`_read_file` transposes them.
 """
 
 from __future__ import annotations
@@ -40,37 +40,37 @@ def load_samples(
     Parameters
     ----------
     path : str or Path
-        A ``.npy``, ``.npz``, ``.csv``, ``.tsv``, ``.mat``, ``.parquet``, ``.feather``, ``.arrow``, ``.h5``, ``.hdf5``,
-        ``.wav``, video or IDX file (its name contains ``idx``; gzipped or not), a folder of images of one size and
-        mode, or a folder of data files of one format, whose samples are joined. Folders are read in natural order
-        (``2.png`` before ``10.png``).
+        A ``.npy``, ``.npz``, ``.csv``, ``.tsv``, ``.mat``, ``.parquet``, ``.feather``, ``.arrow``, ``.h5``,
+        ``.hdf5``, ``.wav``, video or IDX file (its name contains ``idx``; gzipped or not), a folder of images of
+        one size and mode, or a folder of data files of one format, whose samples are joined. Folders are read in
+        natural order (``2.png`` before ``10.png``).
     samples_in : {"rows", "columns"}
-        How the file's matrix is laid out. What holds images, frames or sound has samples along its first axis whatever
-        this says.
+        Orientation of the file's matrix. Images, frames and sound always have samples along the first axis.
     variable : str, optional
-        Name of the array in a ``.npz``, ``.mat`` or HDF5 file (``group/x``); needed where it holds several that fit.
+        Name of the array in a ``.npz``, ``.mat`` or HDF5 file (``group/x``); needed if several fit.
     drop : str, optional
-        Names or numbers (from 1) of columns of a CSV, Parquet or Arrow file to leave out, with commas between.
+        Names or numbers (from 1) of columns of a CSV, Parquet or Arrow file to leave out, separated by commas.
     n_features : int, optional
-        Number of features that all clients share; a file with another number is refused.
+        Number of features that all clients share. A file with another number is refused.
     allow_nan : bool
-        Take NaN and infinite numbers as they are, to count them.
+        Keep NaN and infinite numbers, for example to count them.
     dtype : {"float64", "float32"}
-        What whole numbers become; float32 and float64 stay. Give what the run computes in: memory then holds no wider
-        copy.
+        Type that whole numbers become; float32 and float64 stay. Give the run's type to avoid a wider copy in
+        memory.
 
     Returns
     -------
     Samples
-        float32 and float64 stay, all else becomes ``dtype``. 8-bit intensities of IDX files, images and videos are
-        divided by 255, 16-bit ones of images by 65535, integers of sound scaled to [-1, 1); nothing else is rescaled. A
-        float ``.npy`` file is memory-mapped, hence read-only. A missing value of a Parquet or Arrow file is NaN.
+        float32 and float64 stay, other types become ``dtype``. 8-bit intensities of IDX files, images and videos are
+        divided by 255, 16-bit intensities of images by 65535. Integer sound is scaled to [-1, 1). Nothing else is
+        rescaled. A float ``.npy`` file is memory-mapped and read-only. A missing value of a Parquet or Arrow file
+        is NaN.
 
     Raises
     ------
     DataError
-        If the file cannot be read or used, in one line: the file, the place, the numbers and the cure. Samples,
-        features, lines and columns are counted from 1.
+        If the file cannot be read or used. One line names the file, the place, the numbers and what to do. Samples,
+        features, lines and columns count from 1.
     """
     if samples_in not in ("rows", "columns"):
         raise SettingsError(f'samples_in is {samples_in!r}; it must be "rows" or "columns"')
@@ -97,9 +97,9 @@ def load_samples(
 
 
 def _joined(parts: list[Samples]) -> NDArray[np.floating]:
-    """Return the samples (d, n) of all parts, and empty the list: each part is freed once it is copied.
+    """Return the samples (d, n) of all parts, and empty the list, so that each part is freed once it is copied.
 
-    Samples lie one after the other in memory. The same numbers in another layout would give other last bits.
+    Samples are contiguous in memory. Another memory layout of the same numbers would change the last bits of results.
     """
     if len(parts) == 1:
         return np.ascontiguousarray(parts.pop().data.T).T
@@ -114,7 +114,7 @@ def _joined(parts: list[Samples]) -> NDArray[np.floating]:
 
 
 def _parts(path: Path) -> list[Path]:
-    """Return the files that make up a client's samples; a folder of images is one."""
+    """Return the files that make up a client's samples. A folder of images counts as one."""
     if not os.path.isdir(path):
         return [path]
     with reading(path, "a folder of data"):
@@ -137,7 +137,7 @@ def _parts(path: Path) -> list[Path]:
 
 
 def _read_file(path: Path, options: Options, allow_nan: bool, dtype: Dtype) -> Samples:
-    """Return the samples of a file in columns."""
+    """Return a file's samples in columns."""
     kind = _format_of(path)
     if options.variable is not None and not kind.has_variables:
         fitting = _in_words([one.title for one in FORMATS.values() if one.has_variables])
@@ -147,7 +147,7 @@ def _read_file(path: Path, options: Options, allow_nan: bool, dtype: Dtype) -> S
         raise file_error(path, f"drop = {options.drop!r} is for columns of {fitting} files; leave it out here")
     array, names, notes, rate = kind.read(path, options)
     in_columns = options.in_columns and array.ndim == 2 and not kind.samples_first
-    with reading(path, "a table of numbers"), np.errstate(over="ignore"):  # too large is infinite: refused later
+    with reading(path, "a table of numbers"), np.errstate(over="ignore"):  # infinity is refused later
         array = _as_floats(array, kind.full_scale, dtype, "F" if in_columns else "C")
     data = array if in_columns else array.reshape(len(array), -1).T
     if not allow_nan:
@@ -163,7 +163,7 @@ def _in_words(titles: list[str]) -> str:
 def _as_floats(
     array: NDArray[Any], full_scale: Mapping[type[np.generic], float], dtype: Dtype, order: Literal["C", "F"]
 ) -> NDArray[np.floating]:
-    """Return numbers as floats, in this order in memory; no copy is made where they are so already."""
+    """Return numbers as floats in this memory order; without a copy if nothing changes."""
     target: type[np.floating] = np.dtype(dtype).type
     if array.dtype.kind == "f" and array.dtype.itemsize >= 4:
         target = np.float32 if array.dtype.itemsize == 4 else np.float64

@@ -1,4 +1,4 @@
-"""The registry of file formats. To add one, write a file with its reader and its :class:`Format`, and enter it here."""
+"""The registry of file formats. To add one, write a file with a reader and its :class:`Format`, and enter it here."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ FORMATS: dict[str, Format] = {
     "video": VIDEO,
     "images": IMAGES,
 }
-"""In the order in which messages list them."""
+"""Formats by name, in the order in which messages list them."""
 
 
 def format_by_name(path: Path) -> Format | None:
-    """Return the format that a file's name tells, None if it tells none.
+    """Return the format for a file's name, None if no format fits.
 
     Parameters
     ----------
     path : Path
-        A file, which need not be there.
+        A file, which need not exist.
     """
     suffix, name = path.suffix.lower(), path.name.lower()
     by_suffix = (one for one in FORMATS.values() if suffix in one.suffixes)
@@ -45,6 +45,6 @@ def format_by_name(path: Path) -> Format | None:
 
 
 def known_formats() -> str:
-    """List all formats in words."""
+    """Return a list of all formats in words."""
     files = [one.known_as or ", ".join(one.suffixes) for one in FORMATS.values() if not one.of_folder]
     return f"{', '.join(files)} or a folder of images or of such files"

@@ -1,4 +1,4 @@
-"""Read the frames of a video, and masks of what moves in them, from a folder of images or a video file."""
+"""Read a video's frames, and masks of its moving parts, from a folder of images or a video file."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ Bytes = NDArray[np.uint8]
 VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".mpg", ".mpeg", ".m4v")
 
 
-@functools.lru_cache(maxsize=1)  # clients of a simulation take a frame each of the same video
+@functools.lru_cache(maxsize=1)  # each client of a simulation uses one frame of the same video
 def read_frames(path: str | Path, every: int = 1, n_frames: int | None = None) -> Bytes:
-    """Read frames in their order.
+    """Read frames in order.
 
     Parameters
     ----------
     path : str or Path
-        A folder of images of one size, taken in natural order (``2.png`` before ``10.png``), or a video file, which
+        A folder of images of one size, read in natural order (``2.png`` before ``10.png``), or a video file, which
         needs the extra ``video``.
     every : int
-        Take every so many-th frame.
+        Take every n-th frame.
     n_frames : int, optional
-        Take at most so many.
+        Most frames to take.
 
     Returns
     -------
     (n, h, w, c) uint8 array, read-only
-        One channel where all is grey, else three.
+        One channel if all frames are grey, else three.
 
     Raises
     ------
     DataError
-        One line that names the file, the numbers and the cure.
+        One line that names the file, the numbers and what to do.
     """
     path = Path(path)
     if not path.exists():
@@ -61,16 +61,16 @@ def read_frames(path: str | Path, every: int = 1, n_frames: int | None = None) -
 
 
 def read_video(path: Path, every: int = 1, n_frames: int | None = None) -> Bytes:
-    """Read the frames of a video file, (n, h, w, c); it needs the extra ``video``.
+    """Read the frames of a video file, (n, h, w, c). This needs the extra ``video``.
 
     Parameters
     ----------
     path : Path
         The file.
     every : int
-        Take every so many-th frame.
+        Take every n-th frame.
     n_frames : int, optional
-        Take at most so many.
+        Most frames to take.
     """
     _require_imageio(path)
     require_whole_video(path)
@@ -81,16 +81,16 @@ def read_video(path: Path, every: int = 1, n_frames: int | None = None) -> Bytes
 
 
 def read_masks(path: str | Path, n_frames: int, every: int = 1) -> Bytes:
-    """Read one mask a frame: images of labels.
+    """Read one mask per frame: images of labels.
 
     Parameters
     ----------
     path : str or Path
         A folder with one image for each frame of the video, in the same natural order, palette or grey.
     n_frames : int
-        Number of the video's frames.
+        Number of frames that were read.
     every : int
-        As for the frames.
+        Take every n-th mask, as for the frames.
 
     Returns
     -------
@@ -116,7 +116,7 @@ def read_masks(path: str | Path, n_frames: int, every: int = 1) -> Bytes:
 
 
 def masks_beside(path: str | Path) -> Path | None:
-    """Return the folder ``groundtruth`` next to a folder ``input``, as CDnet lays its videos out, if there is one.
+    """Return the folder ``groundtruth`` beside a folder ``input``, as in CDnet's videos; None if there is none.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def masks_beside(path: str | Path) -> Path | None:
 
 
 def frame_folder(path: str | Path) -> Path:
-    """Return where the frames are: ``input`` or ``frames`` inside a folder that has one, else the path itself.
+    """Return where the frames are: ``input`` or ``frames`` inside the folder, else the path itself.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ def _images(folder: Path) -> list[Path]:
 
 
 def _stack(frames: Iterator[tuple[Path, Bytes]], n: int | None = None) -> Bytes | None:
-    """Gather frames of one shape; into place where their number is known, so that memory holds them once."""
+    """Stack frames of one shape. If their number is known, they are written in place to save memory."""
     out: list[Bytes] | Bytes = []
     count = 0
     for count, (file, frame) in enumerate(frames, start=1):
@@ -183,7 +183,7 @@ def _require_imageio(path: Path) -> None:
         raise file_error(path, f"is no video file ({', '.join(VIDEO_SUFFIXES)}) and no folder of frames")
     try:
         import_module("imageio.v3")
-        import_module("imageio_ffmpeg")  # its plugin would look for it only while it reads
+        import_module("imageio_ffmpeg")  # imageio looks for it only when it reads
     except ImportError:
         raise DataError(
             f"{path}: video files need imageio: pip install imageio imageio-ffmpeg, or give a folder of frames"

@@ -1,7 +1,7 @@
-"""Tell whether the end of a video file is missing.
+"""Find out whether the end of a video file is missing.
 
-A container says how many bytes it has. This is exact. Its duration times its rate is not: sound may go on after the
-last picture, and the time between pictures may vary.
+A container stores its size in bytes, which is exact. Duration times rate is not: sound may go on after the last
+picture, and the time between pictures may vary.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import IO
 from perdl_client.formats.file_checks import file_error, reading
 
 _SLACK = 16
-"""Some programs count the bytes of a header too."""
+"""Tolerance in bytes: some programs also count a header."""
 
 
 def require_whole_video(path: Path) -> None:
-    """Raise if an AVI, MP4, MOV, MKV or WebM file has fewer bytes than it says; count its frames where that can be.
+    """Raise if an AVI, MP4, MOV, MKV or WebM file is shorter than it says; name the frames if they can be counted.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def require_whole_video(path: Path) -> None:
 
 
 def _declared_bytes(file: IO[bytes], start: bytes, size: int) -> int:
-    """Return how many bytes the container says it has; 0 if it does not say, such as of a live recording."""
+    """Return the size that the container declares, in bytes; 0 if it declares none, as for a live recording."""
     if start[:4] == b"RIFF":
         length = int.from_bytes(start[4:8], "little")
         return 0 if length >= 0xFFFFFFF0 else length + 8
@@ -56,7 +56,7 @@ def _declared_by_matroska(start: bytes) -> int:
 
 
 def _variable_length(raw: bytes, place: int) -> tuple[int | None, int]:
-    """Return a number of Matroska, None if it is unknown, and its width: zero bits before the first one tell it."""
+    """Return a Matroska number (None if unknown) and its width, which its leading zero bits give."""
     width = 9 - raw[place].bit_length()
     bits = 7 * width
     value = int.from_bytes(raw[place : place + width], "big") & ((1 << bits) - 1)
@@ -64,7 +64,7 @@ def _variable_length(raw: bytes, place: int) -> tuple[int | None, int]:
 
 
 def _boxes(file: IO[bytes], size: int) -> Iterator[tuple[bytes, int]]:
-    """Kind and end of each box of an MP4 or MOV file, one after the other."""
+    """Yield kind and end of each box of an MP4 or MOV file."""
     place = 0
     while place + 8 <= size:
         file.seek(place)
@@ -78,7 +78,7 @@ def _boxes(file: IO[bytes], size: int) -> Iterator[tuple[bytes, int]]:
 
 
 def _frames(path: Path, start: bytes) -> tuple[int, int]:
-    """How many frames are there, and how many the container names; 0 where that is not known."""
+    """Return the number of frames in the file, and the number that the container declares; 0 if unknown."""
     imageio_ffmpeg = import_module("imageio_ffmpeg")
     try:
         there = imageio_ffmpeg.count_frames_and_secs(str(path))[0]

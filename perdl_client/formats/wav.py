@@ -14,15 +14,15 @@ from perdl_client.formats.format import Format, Options, Table
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
 _ENCODINGS = {2: "ADPCM", 6: "A-law", 7: "mu-law", 17: "IMA ADPCM", 49: "GSM", 80: "MPEG", 85: "MP3"}
 _UNKNOWN_LENGTH = 0x7FFFF000
-"""From here on a length stands for none: a program wrote to a pipe and could not know it."""
+"""Lengths from here on mean unknown: the program wrote to a pipe."""
 
 
 def _read(path: Path, options: Options) -> Table:
-    """Return (moments, channels), floats or integers with a sign, and how many moments a second."""
+    """Return (moments, channels) as floats or signed integers, and the moments per second."""
     from scipy.io import wavfile
 
     with reading(path, "a WAV file"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", wavfile.WavFileWarning)  # chunks of text that it does not know
+        warnings.simplefilter("ignore", wavfile.WavFileWarning)  # unknown chunks of text do no harm
         _require_whole_pcm(path)
         rate, sound = wavfile.read(path)
         if len(sound) == 0:
@@ -35,7 +35,7 @@ def _read(path: Path, options: Options) -> Table:
 
 
 def _require_whole_pcm(path: Path) -> None:
-    """Raise if the sound is encoded in another way than PCM or floats, or if its end is missing."""
+    """Raise if the sound is neither PCM nor floats, or if its end is missing."""
     with path.open("rb") as file:
         kind, size = file.read(12)[:4], path.stat().st_size
         order = ">" if kind == b"RIFX" else "<"
@@ -43,7 +43,7 @@ def _require_whole_pcm(path: Path) -> None:
         while len(head := file.read(8)) == 8:
             name, length = struct.unpack(f"{order}4sI", head)
             start = file.tell()
-            if name == b"ds64":  # lengths of more than 4 GB
+            if name == b"ds64":  # for files of more than 4 GB
                 large = struct.unpack("<QQ", file.read(16))[1]
             elif name == b"fmt ":
                 frame = _frame_of_pcm(path, file.read(min(length, 40)), order)
@@ -58,7 +58,7 @@ def _require_whole_pcm(path: Path) -> None:
 
 
 def _frame_of_pcm(path: Path, chunk: bytes, order: str) -> int:
-    """Return how many bytes one moment of all channels has."""
+    """Return the bytes of one moment of all channels."""
     encoding, _, _, _, frame = struct.unpack_from(f"{order}HHIIH", chunk)
     if encoding == _EXTENSIBLE:
         encoding = struct.unpack_from(f"{order}H", chunk, 24)[0]

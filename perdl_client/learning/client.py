@@ -1,13 +1,13 @@
-r"""The client's half of algorithm 1: start, split, T updates, finish. Nothing here knows of messages.
+r"""The client's half of algorithm 1, without messages: start, split, T updates, finish.
 
-A start in a wrong basin leaves some of a client's atoms wrong. D^g comes right with the other clients' help, and what
-stays wrong is the local block: a fixed point of the learner with the objective
+A start in a wrong basin leaves some of a client's atoms wrong. The other clients correct D^g, but the local block can
+stay wrong: it is a fixed point of the learner, and its objective
 
 .. math:: \lVert Y - DX\rVert_F^2 + \text{penalty} \cdot \lVert X\rVert_0
 
-above its least. The evidence is the client's own and leaves no trace in any message: its objective no longer falls, and
-a random start of the local block in the residual :math:`(I - P_{D^g}) Y` finds a lower one. The error alone is no
-evidence: a wrong block may explain every sample, with more atoms than it takes.
+is not minimal. The client detects this alone, without messages: its objective no longer falls, and a random start of
+the local block in the residual :math:`(I - P_{D^g}) Y` finds a lower one. The error alone does not show it: a wrong
+block may explain every sample, but with more atoms than needed.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ Floats = NDArray[np.floating]
 Ints = NDArray[np.intp]
 
 _CLEARLY = 0.99
-"""A share of the objective: to fall by less is to stand still. Noise moves it by less, a wrong basin by more."""
+"""An objective above this share of the former one has not fallen. Noise changes it by less, a wrong basin by more."""
 
 
 @dataclass(frozen=True)
 class Watch:
-    """What a client remembers to see that it is stuck.
+    """What a client remembers to notice that it is stuck.
 
-    Attributes
+    Parameters
     ----------
     objective, previous : float
-        Of the last two rounds.
+        Objectives of the last two rounds.
     next_try : int
         Round before which no restart is tried.
     wait : int
-        Rounds to wait after the next restart that finds nothing better; doubles each time.
+        Rounds to wait after the next restart that finds nothing better; it doubles each time.
     """
 
     objective: float = np.inf
@@ -58,28 +58,34 @@ class Watch:
     wait: int = 4
 
     def stalled(self, t: int) -> bool:
-        """Whether the objective stands still, and it is time for another try."""
+        """Return whether the objective no longer falls and a restart may be tried.
+
+        Parameters
+        ----------
+        t : int
+            Round, from 1.
+        """
         return t >= self.next_try and 0 < self.objective < np.inf and self.objective > _CLEARLY * self.previous
 
 
 NOTHING_SEEN = Watch()
-"""Of a client that begins, or whose local block is new."""
+"""The watch of a client that begins, or whose local block is new."""
 
 
 @dataclass(frozen=True)
 class Start:
     """What a client offers for matching.
 
-    Attributes
+    Parameters
     ----------
     used : (m,) int array
         Which atoms of D_i^(0) its samples use.
     atoms : (d, m) array
-        Those atoms.
+        The used atoms.
     usage : (m,) array
-        The energy of each.
+        Energy of each used atom.
     codes : (r, n) array
-        Of all its atoms; they stay with the client.
+        Codes of all atoms. They stay at the client.
     """
 
     used: Ints
@@ -91,37 +97,38 @@ class Start:
 class ClientLearner:
     r"""One client of the federation, without messages.
 
-    Minimises, together with the others, its share of
+    Together with the other clients it minimises
 
     .. math:: \sum_i \lVert Y_i - [D^g\ D^l_i] X_i\rVert_F^2, \qquad X_i \text{ sparse.}
 
     Parameters
     ----------
     Y : (d, n) array
-        The client's samples, as columns.
+        The client's samples, in columns.
     learning : LearningSettings
-        How it learns.
+        How the client learns.
     seed : int
         The run's seed.
     name : str
-        Stable client id; with ``seed`` it names the client's random streams.
+        Stable client id. With ``seed`` it selects the client's random streams.
     min_samples : int, optional
         Samples that must use an atom before it is offered; default ``learning.min_samples``.
     dictionary : (d, r) array, optional
-        Where it goes on: D_i^(0) before the split, D^l_i after it. Default: its first dictionary, learnt by `start`.
+        Dictionary to continue from: D_i^(0) before the split, D^l_i after it. Default: `start` learns D_i^(0).
     watch : Watch, optional
-        What it saw before, where it goes on.
+        State of the stall detection to continue from.
 
     Attributes
     ----------
     dictionary : (d, r) array
-        D_i^(0) until `split`, from then on D^l_i.
+        D_i^(0) until `split`, D^l_i from then on.
     watch : Watch
+        State of the stall detection.
 
     Notes
     -----
     Source: Liang, Shi, Al Kontar, Fattahi, "Personalized Dictionary Learning for Heterogeneous Datasets", 2023,
-    algorithm 1, lines that client i does; algorithms 3 and 6.
+    algorithm 1, the lines of client i; algorithms 3 and 6.
     """
 
     def __init__(
@@ -142,13 +149,13 @@ class ClientLearner:
 
     @property
     def dictionary(self) -> Floats:
-        """D_i^(0) until the split, from then on D^l_i."""
+        """D_i^(0) until `split`, D^l_i from then on."""
         if self._dictionary is None:
             self._dictionary = first_dictionary(self.Y, self.learning, self.seed, self.name)
         return self._dictionary
 
     def start(self) -> Start:
-        """Learn D_i^(0), unless it is there already, and find which of its atoms are used.
+        """Learn D_i^(0), unless it is given, and find which of its atoms are used.
 
         Returns
         -------
@@ -159,17 +166,17 @@ class ClientLearner:
         return Start(used, self.dictionary[:, used], usage(X)[used], X)
 
     def split(self, indices: Ints) -> None:
-        """Give up the atoms that are global; what is left is D^l_i.
+        """Remove the atoms that are global. The rest is D^l_i.
 
         Parameters
         ----------
         indices : (r_g,) int array
-            Of the columns of ``dictionary``.
+            Columns of ``dictionary``.
         """
         self._dictionary = np.delete(self.dictionary, indices, axis=1)
 
     def update(self, global_dictionary: Floats, t: int) -> LocalUpdate:
-        """Do what the client does in round ``t``: refine, restart the local block if it is stuck, one local update.
+        """Do the client's part of round ``t``: refine, restart the local block if it is stuck, one local update.
 
         Parameters
         ----------
@@ -181,7 +188,7 @@ class ClientLearner:
         Returns
         -------
         LocalUpdate
-            Of it, the contribution (`LocalUpdate.contribution`) and for ``energy`` the energies are sent.
+            Only its contribution (`LocalUpdate.contribution`) and, for ``energy``, its energies are sent.
         """
         D_g, D_l, learning = global_dictionary, self.finish(global_dictionary), self.learning
         D_l = refine_local_dictionary(
@@ -199,11 +206,12 @@ class ClientLearner:
         return new
 
     def finish(self, global_dictionary: Floats) -> Floats:
-        """Return the local block that goes with a D^g: moved off it, where the learner is orthonormal.
+        """Return the local block for a D^g. If the learner is orthonormal, it is moved off D^g.
 
         Parameters
         ----------
         global_dictionary : (d, r_g) array
+            D^g as received.
 
         Returns
         -------
@@ -219,17 +227,20 @@ def restart_local_dictionary(
     learning: LearningSettings,
     rng: np.random.Generator,
 ) -> Floats | None:
-    """Look for a better local block from random starts in what D^g leaves over.
+    """Look for a better local block, from random starts in the residual of D^g.
 
     Parameters
     ----------
     Y : (d, n) array
+        Samples in columns.
     global_dictionary : (d, r_g) array
+        D^g as received.
     local_dictionary : (d, r_l) array
-        The present one.
+        The present local block.
     learning : LearningSettings
-        ``local_restarts`` random starts, each warmed up as the client's first dictionary was.
+        Gives the number of starts, ``local_restarts``; each is warmed up like a first dictionary.
     rng : numpy.random.Generator
+        Random stream of this restart.
 
     Returns
     -------
@@ -240,7 +251,7 @@ def restart_local_dictionary(
     if r_l == 0 or r_g >= len(Y):
         return None
     learner, coder = LEARNERS[learning.learner], learning.make_coder(rms(Y))
-    # The complement of D^g in coordinates of its own, so that no random atom is wasted on what D^g explains.
+    # Work in coordinates of D^g's complement, so that random atoms do not overlap with D^g.
     basis = np.linalg.qr(global_dictionary, mode="complete").Q[:, r_g:] if r_g else np.eye(len(Y), dtype=Y.dtype)
     found = best_warm_up(
         basis.T @ Y, r_l, learner, coder, rng, n_restarts=learning.local_restarts, **schedule(learning, Y)

@@ -1,12 +1,12 @@
 r"""Starts: a client's first dictionary, from its own samples alone.
 
-``warm-up`` runs the learner from a random dictionary with a threshold that shrinks to its final value (Liang et al.
-2022, algorithm 4), from several random dictionaries, and keeps the one of least objective
+``warm-up`` runs the learner from several random dictionaries, with a threshold that shrinks to its final value (Liang
+et al. 2022, algorithm 4). It keeps the result with the least objective
 
 .. math:: \lVert Y - DX\rVert_F^2 + \text{penalty} \cdot \lVert X\rVert_0 .
 
-``svd`` and ``identity`` warm up the left singular vectors or the first unit vectors; ``random`` takes a random
-dictionary as it is.
+``svd`` and ``identity`` warm up the left singular vectors or the first unit vectors. ``random`` is a random dictionary
+without warm-up.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from common.rng import stream
 Floats = NDArray[np.floating]
 
 _STACK = 200_000
-"""Codes that a stack of starts may hold: as many as a cache does."""
+"""Most codes in a stack of starts: about what fits into a cache."""
 
 
 class Schedule(TypedDict):
@@ -38,15 +38,18 @@ class Schedule(TypedDict):
 
 
 def first_dictionary(Y: Floats, learning: LearningSettings, seed: int, name: str) -> Floats:
-    """Return D_i^(0) as a client's settings say.
+    """Return D_i^(0) for a client's settings.
 
     Parameters
     ----------
     Y : (d, n) array
+        Samples in columns.
     learning : LearningSettings
+        How the client learns.
     seed : int
+        The run's seed.
     name : str
-        The client's stable id; names its random stream, and the client in errors.
+        Stable client id. It selects the random stream, and names the client in errors.
 
     Returns
     -------
@@ -70,7 +73,15 @@ def first_dictionary(Y: Floats, learning: LearningSettings, seed: int, name: str
 
 
 def schedule(learning: LearningSettings, Y: Floats) -> Schedule:
-    """Return the settings of :func:`warm_up`, thresholds in the data's units."""
+    """Return the keywords of :func:`warm_up`, with thresholds in the data's units.
+
+    Parameters
+    ----------
+    learning : LearningSettings
+        How the client learns.
+    Y : (d, n) array
+        Samples in columns.
+    """
     return {
         "n_steps": learning.warmup_steps,
         "first_threshold": learning.warmup_threshold * learning.threshold_scale(rms(Y)),
@@ -79,12 +90,21 @@ def schedule(learning: LearningSettings, Y: Floats) -> Schedule:
 
 
 def check_fit(learning: LearningSettings, d: int, name: str) -> int:
-    """Return r_i after holding a client's settings to its number of features.
+    """Return r_i after checking it against the number of features.
+
+    Parameters
+    ----------
+    learning : LearningSettings
+        How the client learns.
+    d : int
+        Number of features.
+    name : str
+        The client's name, for errors.
 
     Raises
     ------
     SettingsError
-        If they do not fit; names the client.
+        If the numbers of atoms do not fit.
     """
     r, learner = learning.n_atoms or d, LEARNERS[learning.learner]
     if r > d and (learner.orthonormal or learning.start in ("svd", "identity")):
@@ -96,13 +116,16 @@ def check_fit(learning: LearningSettings, d: int, name: str) -> int:
 
 
 def random_dictionary(rng: np.random.Generator, d: int, r: int, dtype: np.dtype[np.floating]) -> Floats:
-    """Return ``r`` random unit atoms in ``d`` dimensions, orthonormal as long as they fit.
+    """Return ``r`` random unit atoms in ``d`` dimensions, orthonormal if ``r <= d``.
 
     Parameters
     ----------
     rng : numpy.random.Generator
+        Random stream.
     d, r : int
-    dtype : float type
+        Number of features and of atoms.
+    dtype : numpy.dtype
+        Float type of the result.
 
     Returns
     -------
@@ -119,8 +142,9 @@ def svd_start(Y: Floats, r: int) -> Floats:
     Parameters
     ----------
     Y : (d, n) array
+        Samples in columns.
     r : int
-        ``r <= d``. Beyond the rank of ``Y`` the vectors are LAPACK's and carry nothing of the data.
+        Number of atoms, ``r <= d``. Beyond the rank of ``Y`` the vectors are LAPACK's choice.
 
     Returns
     -------
@@ -139,19 +163,24 @@ def warm_up(
     first_threshold: float | None = None,
     step_size: float = 0.5,
 ) -> Floats:
-    """Run a learner from ``D`` while a hard threshold shrinks geometrically to the coder's own.
+    """Run a learner from ``D`` while the threshold shrinks geometrically to the coder's own.
 
     Parameters
     ----------
     Y : (d, n) array
+        Samples in columns.
     D : (d, r) array
+        Dictionary to start from.
     learner : Learner
+        Whose step is repeated.
     coder : Coder
-        Coders without a threshold are used as they are.
+        Coders without a threshold are used unchanged.
     n_steps : int
+        Number of steps.
     first_threshold : float, optional
         Threshold of the first step, in the data's units; default 5 times the coder's.
     step_size : float
+        Step size of the learner.
 
     Returns
     -------
@@ -176,19 +205,26 @@ def best_warm_up(
     first_threshold: float | None = None,
     step_size: float = 0.5,
 ) -> Floats:
-    """Run :func:`warm_up` from ``n_restarts`` random dictionaries; keep the one of least objective.
+    """Run :func:`warm_up` from ``n_restarts`` random dictionaries, and return the one with the least objective.
 
     Parameters
     ----------
     Y : (d, n) array
+        Samples in columns.
     n_atoms : int
+        Number of atoms.
     learner : Learner
+        Whose step is repeated.
     coder : Coder
+        Computes codes and gives the penalty.
     rng : numpy.random.Generator
+        Random stream of the starts.
     n_restarts : int
-        At least 1.
-    n_steps, first_threshold, step_size
-        See :func:`warm_up`.
+        Number of random dictionaries, at least 1.
+    n_steps : int
+        As in :func:`warm_up`.
+    first_threshold, step_size : float, optional
+        As in :func:`warm_up`.
 
     Returns
     -------
@@ -200,27 +236,30 @@ def best_warm_up(
     D = np.stack([random_dictionary(rng, Y.shape[0], n_atoms, Y.dtype) for _ in range(n_restarts)])
     if not (learner.orthonormal and coder.stacks):
         return _best(Y, [run(one) for one in D], coder)
-    # Small problems take stacks of starts at once, for NumPy's calls cost more than their flops.
+    # Stack the starts of small problems: there NumPy's call overhead costs more than the arithmetic.
     at_once = max(1, _STACK // max(n_atoms * Y.shape[1], 1))
     stacks = [run(D[i : i + at_once]) for i in range(0, n_restarts, at_once)]
     return _best(Y, [one for stack in stacks for one in stack], coder)
 
 
 def _best(Y: Floats, candidates: list[Floats], coder: Coder) -> Floats:
-    """The first one of least objective."""
+    """Return the first candidate with the least objective."""
     if len(candidates) == 1:
         return candidates[0]
     return candidates[int(np.argmin([objective(Y, D, coder) for D in candidates]))]
 
 
 def objective(Y: Floats, D: Floats, coder: Coder) -> float:
-    """Return ``||Y - DX||_F^2 + penalty ||X||_0`` with the coder's own codes and penalty.
+    """Return ``||Y - DX||_F^2 + penalty ||X||_0`` for the coder's codes and penalty.
 
     Parameters
     ----------
     Y : (d, n) array
+        Samples in columns.
     D : (d, r) array
+        Dictionary.
     coder : Coder
+        Computes the codes and gives the penalty.
 
     Returns
     -------
@@ -231,11 +270,12 @@ def objective(Y: Floats, D: Floats, coder: Coder) -> float:
 
 
 def usage(X: Floats) -> Floats:
-    """Energy of every atom's code row: how much of the data it carries.
+    """Return the energy of every atom's code row, which is how much of the data it carries.
 
     Parameters
     ----------
     X : (r, n) array
+        Codes.
 
     Returns
     -------
@@ -246,17 +286,17 @@ def usage(X: Floats) -> Floats:
 
 
 def used_atoms(X: Floats, min_usage: float, min_samples: int = 2) -> NDArray[np.intp]:
-    """Indices of the atoms that are alive and that no single sample makes up.
+    """Return the indices of atoms that are alive and do not depend on a single sample.
 
     Parameters
     ----------
     X : (r, n) array
         Codes.
     min_usage : float
-        Share of the most used atom's energy (see :func:`usage`) that an atom must carry; 0 keeps all that are used.
+        Share of the most used atom's energy that an atom must carry; 0 keeps all used atoms.
     min_samples : int
-        Samples that must use an atom. From 2 on, an atom that owes more than nine tenths of its energy to one sample
-        is left out too: it would show that sample.
+        Samples that must use an atom. From 2 on, an atom with more than 0.9 of its energy in one sample is left out
+        too: it would reveal that sample.
 
     Returns
     -------
@@ -271,7 +311,13 @@ def used_atoms(X: Floats, min_usage: float, min_samples: int = 2) -> NDArray[np.
 
 
 def mean_share(Y: Floats) -> float:
-    """Return the share of the samples' energy that their mean carries, in [0, 1]."""
+    """Return the share of the samples' energy that their mean carries, in [0, 1].
+
+    Parameters
+    ----------
+    Y : (d, n) array
+        Samples in columns.
+    """
     size = float(np.linalg.norm(Y)) ** 2
     return float(np.linalg.norm(Y.mean(axis=1))) ** 2 * Y.shape[1] / size if size > 0 else 0.0
 
@@ -282,8 +328,9 @@ def largest_feature_share(Y: Floats, channels: int = 0) -> float:
     Parameters
     ----------
     Y : (d, n) array
+        Samples in columns.
     channels : int
-        Of windows, three or more: the share of the largest channel, whose moments are features of one kind.
+        Channels of windows. From 3 on, channels are compared: all moments of one are of one kind.
     """
     energies = np.einsum("ij,ij->i", Y, Y, dtype=np.float64)
     energies = energies.reshape(-1, channels).sum(axis=0) if channels > 2 else energies
@@ -292,5 +339,11 @@ def largest_feature_share(Y: Floats, channels: int = 0) -> float:
 
 
 def rms(Y: Floats) -> float:
-    """Return the root mean square of all entries."""
+    """Return the root mean square of all entries.
+
+    Parameters
+    ----------
+    Y : array
+        Numbers of any shape.
+    """
     return float(np.sqrt(np.mean(np.square(Y, dtype=np.float64))))

@@ -1,4 +1,4 @@
-"""The learners of :mod:`common.learners`, under the name by which a client's code knows them."""
+"""The learners of :mod:`common.learners`, re-exported for code of the client."""
 
 from common.learners import LEARNERS, Learner, Step, gradient_step, orthogonal_step, projected_step
 

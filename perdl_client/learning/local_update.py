@@ -1,4 +1,4 @@
-r"""What a client does between receiving D^g and sending its own version of the global atoms.
+r"""The client's computations between receiving D^g and sending its version of the global atoms.
 
 Source: Liang, Shi, Al Kontar, Fattahi, "Personalized Dictionary Learning for Heterogeneous Datasets", 2023,
 algorithms 3 (``local_update``) and 6 (``local_dictionary_refinement``).
@@ -24,26 +24,26 @@ Ints = NDArray[np.intp]
 
 @dataclass(frozen=True)
 class LocalUpdate:
-    """One client's dictionary after a round.
+    """Result of one client's local update.
 
-    Attributes
+    Parameters
     ----------
     global_dictionary : (d, r_g) array
-        D^{g,(t+1)}_i, in the order and with the signs of the received D^{g,(t)}.
+        D^{g,(t+1)}_i, with order and signs of the received D^{g,(t)}.
     local_dictionary : (d, r_l) array
         D^{l,(t+1)}_i.
     energies : (r_g,) array
-        Energy of each global atom's code row, w_ij.
+        w_ij, the energy of each global atom's code row.
     stretched : (d, r_g) array
-        D^g_i P^gg_i, with Y X' = D P the polar decomposition over all atoms; what ``procrustes`` sends.
+        D^g_i P^gg_i, where Y X' = D P is the polar decomposition over all atoms. ``procrustes`` sends it.
     error : float
-        ||Y - D X||_F / ||Y||_F in the dictionary before the step.
+        ||Y - D X||_F / ||Y||_F before the step.
     objective : float
-        ||Y - D X||_F^2 + penalty ||X||_0, there too; 0 where only rounding is left of it.
+        ||Y - D X||_F^2 + penalty ||X||_0 before the step; the first term is 0 if it is below rounding.
     nonzeros : float
-        Mean number of nonzero codes a sample.
+        Mean number of nonzero codes per sample.
     reassigned : int
-        Atoms whose nearest neighbour was already another's, so that assignment and arg min differ.
+        Number of atoms for which assignment and arg min differ, because another atom took their nearest neighbour.
     """
 
     global_dictionary: Floats
@@ -56,12 +56,12 @@ class LocalUpdate:
     reassigned: int
 
     def contribution(self, aggregation: str) -> Floats:
-        """Return what is sent of the global atoms, (d, r_g).
+        """Return what the client sends of its global atoms, (d, r_g).
 
         Parameters
         ----------
         aggregation : str
-            Its name.
+            Name of the aggregation.
         """
         return self.stretched if AGGREGATIONS[aggregation].contribution == "stretched" else self.global_dictionary
 
@@ -74,7 +74,7 @@ def local_update(
     coder: Coder,
     step_size: float = 0.5,
 ) -> LocalUpdate:
-    r"""One step of the client's learner, then find the global atoms again (algorithm 3).
+    r"""Do one step of the client's learner, then find the global atoms again (algorithm 3).
 
     .. math:: D_i^{(t+1)} = \mathcal A_i(Y_i, [D^{g,(t)}\ D^{l,(t)}_i]), \qquad
               \min_{k: [r^g] \to [r_i] \text{ injective}} \sum_j d_2(D^{g,(t)}_{(j)}, (D_i^{(t+1)})_{(k_j)})^2
@@ -82,13 +82,17 @@ def local_update(
     Parameters
     ----------
     Y : (d, n) array
+        Samples in columns.
     global_dictionary : (d, r_g) array
-        As received.
+        D^g as received.
     local_dictionary : (d, r_l) array
-        The client's own; see :func:`retract`.
+        The client's own atoms; see :func:`retract`.
     learner : Learner
+        Whose step is done.
     coder : Coder
+        Computes the codes.
     step_size : float
+        Step size of the learner.
 
     Returns
     -------
@@ -96,8 +100,8 @@ def local_update(
 
     Notes
     -----
-    The paper takes for each atom the nearest one, so that two could take the same. An assignment gives the same
-    answer wherever the nearest ones differ from each other, in particular inside the region of theorem 2.
+    The paper takes the nearest atom for each global atom, so two could take the same one. The assignment gives the
+    same answer whenever the nearest atoms differ from each other, in particular inside the region of theorem 2.
     """
     r_g = global_dictionary.shape[1]
     D = np.hstack([global_dictionary, local_dictionary])
@@ -128,7 +132,9 @@ def align(reference: Floats, D: Floats) -> tuple[Ints, Floats, int]:
     Parameters
     ----------
     reference : (d, r_g) array
-    D : (d, r) array, ``r >= r_g``
+        Atoms in the wanted order, with the wanted signs.
+    D : (d, r) array
+        Dictionary with ``r >= r_g``.
 
     Returns
     -------
@@ -137,7 +143,7 @@ def align(reference: Floats, D: Floats) -> tuple[Ints, Floats, int]:
     signs : (r_g,) array, +1 or -1
         ``D[:, indices] * signs`` points the same way as ``reference``; sign(0) is +1.
     reassigned : int
-        How many differ from the plain arg min of the distance.
+        How many indices differ from the arg min of the distance.
     """
     distances = atom_distances(reference, D).astype(np.float64)
     _, indices = linear_sum_assignment(distances**2)
@@ -152,14 +158,15 @@ def retract(global_dictionary: Floats, local_dictionary: Floats) -> Floats:
 
     .. math:: D^l \leftarrow \mathrm{Polar}((I - P_{D^g}) D^l)
 
-    Averaging leaves ``[D^g D^l]`` no longer orthonormal; this restores it without touching D^g.
+    After averaging, ``[D^g D^l]`` is no longer orthonormal. This makes D^l orthonormal and orthogonal to D^g, which
+    stays as it is.
 
     Parameters
     ----------
     global_dictionary : (d, r_g) array
-        Any atoms; only their span matters.
+        D^g with any atoms; only their span matters.
     local_dictionary : (d, r_l) array
-        ``r_g + r_l <= d``.
+        The local block, ``r_g + r_l <= d``.
 
     Returns
     -------
@@ -170,13 +177,13 @@ def retract(global_dictionary: Floats, local_dictionary: Floats) -> Floats:
     r_g = global_dictionary.shape[1]
     Q = np.linalg.qr(global_dictionary).Q
     M = local_dictionary
-    for _ in range(2):  # twice is enough, and once is not where atoms lie near the span
+    for _ in range(2):  # once is not accurate if atoms lie near the span; twice is
         M = M - Q @ (Q.T @ M)
     U, s, Vt = np.linalg.svd(M, full_matrices=False)
     if s[-1] > 0.1:
         rotated: Floats = U @ Vt
         return rotated
-    # In coordinates of the complement, even an atom inside the span of D^g is completed off it.
+    # In the complement's coordinates, an atom inside the span of D^g is completed off it too.
     complement = np.linalg.qr(global_dictionary, mode="complete").Q[:, r_g:]
     return complement @ polar_factor(complement.T @ local_dictionary)
 
@@ -190,20 +197,26 @@ def refine_local_dictionary(
     n_steps: int,
     step_size: float = 0.5,
 ) -> Floats:
-    r"""Improve the local dictionary alone, on what the global one leaves over (algorithm 6).
+    r"""Improve the local dictionary alone, on the residual of the global one (algorithm 6).
 
     .. math:: Y^l = Y - D^g X^g, \qquad D^l \leftarrow \mathcal A_i(Y^l, D^l) \text{ repeated}
 
     Parameters
     ----------
     Y : (d, n) array
+        Samples in columns.
     global_dictionary : (d, r_g) array
+        D^g, which is not changed.
     local_dictionary : (d, r_l) array
+        The local block to improve.
     learner : Learner
+        Whose step is repeated.
     coder : Coder
+        Computes the codes.
     n_steps : int
-        T^refine.
+        T^refine, the number of steps.
     step_size : float
+        Step size of the learner.
 
     Returns
     -------
@@ -221,6 +234,16 @@ def refine_local_dictionary(
 
 
 def relative_error(Y: Floats, D: Floats, X: Floats) -> float:
-    """Return ``||Y - D X||_F / ||Y||_F``; 0 for data that are all zero."""
+    """Return ``||Y - D X||_F / ||Y||_F``; 0 if all data are zero.
+
+    Parameters
+    ----------
+    Y : (d, n) array
+        Samples in columns.
+    D : (d, r) array
+        Dictionary.
+    X : (r, n) array
+        Codes.
+    """
     size = np.linalg.norm(Y)
     return float(np.linalg.norm(Y - D @ X) / size) if size > 0 else 0.0

@@ -1,8 +1,8 @@
-"""The connection of a node to one server: patient calls of Flower's Fleet API, membership, messages in and out.
+"""The connection of a node to one server: calls of Flower's Fleet API with retries, membership, messages.
 
-It stands on Flower internals (see ``tests/perdl_client/node/test_node.py`` for the contract) and uses the Fleet
-*client* rather than ``flwr.supernode.fleet_http_connection.http_request_response``: that helper ends the process when
-it cannot connect, sends SIGINT to itself when refused, retries without listening to anyone, and swallows exceptions.
+It uses Flower's internals; ``tests/perdl_client/node/test_node.py`` holds the contract. It uses the Fleet *client*, not
+``flwr.supernode.fleet_http_connection.http_request_response``: that helper ends the process if it cannot connect, sends
+SIGINT to itself if it is refused, cannot be stopped while it retries, and swallows exceptions.
 """
 
 from __future__ import annotations
@@ -59,14 +59,22 @@ ResponseT = TypeVar("ResponseT")
 logger = logging.getLogger("perdl.client")
 
 RETRY_FIRST, RETRY_MOST = 0.1, 2.0  # seconds between attempts to reach a server
-ADMISSION = 10.0  # seconds to go on asking a server that does not admit this client
-BUSY = {429, 502, 503, 504}  # worth another try; a gateway answers so while its server restarts
+ADMISSION = 10.0  # seconds to keep asking a server that does not admit this client
+BUSY = {429, 502, 503, 504}  # retried: a gateway answers these while its server restarts
 TIMEOUT = httpx.Timeout(30.0, connect=5.0)
 UNAUTHORIZED, FORBIDDEN = 401, 403
 
 
 class RefusedError(Exception):
-    """The server answered, and the answer is no."""
+    """The server answered and refused the request.
+
+    Parameters
+    ----------
+    status : int
+        HTTP status.
+    detail : str
+        Reason that the server gave.
+    """
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(f"HTTP {status}: {detail}")
@@ -78,7 +86,7 @@ class StoppedError(Exception):
 
 
 class _Client(FleetHttpClient):
-    """Flower's client, with the proxy that it is told of and nothing else from the environment."""
+    """Flower's client, with the given proxy and nothing else from the environment."""
 
     def __init__(
         self, url: str, interceptor: NodeAuthHttpInterceptor, verify: ssl.SSLContext | bool, proxy: Proxy | None
@@ -90,7 +98,25 @@ class _Client(FleetHttpClient):
 
 
 class Link:
-    """The connection to one server: patient calls, membership, and messages in and out."""
+    """The connection to one server: calls with retries, membership, and messages.
+
+    Parameters
+    ----------
+    server : str
+        ``HOST:PORT``.
+    stop : threading.Event
+        Set by the caller to leave.
+    tell : callable (str) -> None
+        Called with news in words.
+    beat : callable () -> None
+        Called at each sign of life.
+    max_wait : float, optional
+        Seconds to retry while the server cannot be reached; None means forever.
+    root_certificates : bytes, optional
+        PEM of the certificate authority; plain HTTP without it.
+    memory : Path, optional
+        File that keeps this node's number while it is joined.
+    """
 
     def __init__(
         self,
@@ -113,12 +139,26 @@ class Link:
         self.node: Node
 
     def pause(self, seconds: float) -> None:
-        """Sleep, unless the caller says stop."""
+        """Sleep; raise StoppedError if the stop event is set.
+
+        Parameters
+        ----------
+        seconds : float
+            Time to sleep.
+        """
         if self.stop.wait(seconds):
             raise StoppedError
 
     def call(self, function: Callable[[RequestT], ResponseT], request: RequestT) -> ResponseT:
-        """Call the server; while it cannot be reached, try again until patience ends or the caller says stop."""
+        """Call the server. Retry while it cannot be reached, for ``max_wait`` seconds or until the stop event is set.
+
+        Parameters
+        ----------
+        function : callable
+            Method of the Fleet client.
+        request : object
+            Its request.
+        """
         give_up, wait = None, RETRY_FIRST
         while True:
             try:
@@ -156,7 +196,7 @@ class Link:
             wait = min(2 * wait, RETRY_MOST)
 
     def _cause(self, error: httpx.HTTPError) -> str:
-        """Say what went wrong; what a proxy answers is not the server's."""
+        """Describe an error. Name the proxy if the error is the proxy's."""
         cause = str(error) or type(error).__name__
         if self.proxy is None or not isinstance(error, httpx.ProxyError | httpx.ConnectError | httpx.ConnectTimeout):
             return cause
@@ -171,7 +211,13 @@ class Link:
 
     @contextmanager
     def joined(self, keys: Keys | None) -> Iterator[None]:
-        """Be a member for the length of the block: register, stay alive by heartbeats, leave."""
+        """Be a member inside the block: register, send heartbeats, leave at the end.
+
+        Parameters
+        ----------
+        keys : pair of elliptic curve keys, optional
+            This client's identity; default new keys.
+        """
         private, public = keys or generate_key_pairs()
         key = public_key_to_bytes(public)
         scheme = "https" if self.verify else "http"
@@ -209,7 +255,7 @@ class Link:
                         self.memory.unlink(missing_ok=True)
 
     def _activate(self, key: bytes) -> int:
-        """Become active. A server that was just started may not know its clients' keys at once, so there is time."""
+        """Activate this node. It retries, because a server that just started may not know its clients' keys yet."""
         request = ActivateNodeRequest(public_key=key, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL)
         until = time.monotonic() + ADMISSION
         while True:
@@ -231,7 +277,7 @@ class Link:
             self.client.DeactivateNode(DeactivateNodeRequest(node_id=former))
 
     def _heartbeat(self, quit_heartbeat: threading.Event) -> None:
-        """Three signs of life per interval, so that a lost one costs nothing. Failures show in the main loop."""
+        """Send three heartbeats per interval, so that one may get lost. Failures show up in the main loop."""
         request = SendNodeHeartbeatRequest(node=self.node, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL)
         self.beat()
         while not quit_heartbeat.wait(HEARTBEAT_DEFAULT_INTERVAL / 3):
@@ -240,7 +286,13 @@ class Link:
                 self.client.SendNodeHeartbeat(request)
 
     def receive(self, *, newest: bool = False) -> Message | None:
-        """Pull one message, or the newest of those that have piled up; None if there is none."""
+        """Pull one message; None if there is none.
+
+        Parameters
+        ----------
+        newest : bool
+            Whether to skip to the newest message, if several wait.
+        """
         message = self._receive()
         while newest and message is not None and (later := self._receive()) is not None:
             logger.info("skipped a message that a later one has overtaken")
@@ -248,7 +300,7 @@ class Link:
         return message
 
     def _receive(self) -> Message | None:
-        """Pull one message with all its objects, and confirm it."""
+        """Pull and confirm one message with all its objects."""
         try:
             return self._pull_message()
         except (PerdlError, RefusedError, StoppedError):
@@ -271,7 +323,7 @@ class Link:
         message = inflate_object_from_contents(message_id, contents)
         if not isinstance(message, Message):
             raise TypeError("another kind of object")
-        message.metadata.__dict__["_message_id"] = message_id  # not part of the content that travels
+        message.metadata.__dict__["_message_id"] = message_id  # the id is not sent with the content
         return message
 
     def _pull(self, run_id: int, part: ObjectTree) -> bytes:
@@ -282,10 +334,18 @@ class Link:
                 return response.object_content
             if not response.object_found:
                 raise RefusedError(FORBIDDEN, "the message was withdrawn")
-            self.pause(0.05)  # the ServerApp is still uploading it; should its run end, the next call is refused
+            self.pause(0.05)  # the ServerApp is still uploading it; if its run ends, the next call is refused
 
     def send(self, reply: Message, seconds: float) -> None:
-        """Push a reply and all its objects; ``seconds`` is what the app took."""
+        """Push a reply and all its objects.
+
+        Parameters
+        ----------
+        reply : flwr.app.Message
+            The reply.
+        seconds : float
+            How long the app took.
+        """
         reply.metadata.__dict__["_message_id"] = reply.object_id
         with no_object_id_recompute():
             header = remove_content_from_message(reply) if reply.has_content() else reply
@@ -308,7 +368,13 @@ class Link:
                     self.call(self.client.PushObject, content)
 
     def run_is_over(self, run_id: int) -> bool:
-        """Ask whether a run has ended."""
+        """Ask the server whether a run has ended.
+
+        Parameters
+        ----------
+        run_id : int
+            Flower's id of the run.
+        """
         try:
             self.call(self.client.GetRun, GetRunRequest(node=self.node, run_id=run_id))
         except RefusedError as refusal:
@@ -319,7 +385,7 @@ class Link:
 
 
 def _detail(response: httpx.Response) -> str:
-    """Flower's own words in a refusal, or HTTP's where there are none that can be read."""
+    """Return Flower's reason for a refusal, or HTTP's if it cannot be read."""
     try:
         known = FlowerError.from_json(response.text)
     except (ValueError, TypeError, KeyError, AttributeError, LookupError, RecursionError):

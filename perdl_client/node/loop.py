@@ -1,8 +1,8 @@
-"""A Flower node in one warm process that runs the ClientApp it was given, never code that the server sends.
+"""A Flower node in one long-lived process. It runs its local ClientApp, never code that the server sends.
 
-Flower's own SuperNode starts a fresh Python process for every message, sleeps seconds between polls, and runs the
-server's application bundle. This runner speaks the same Fleet API: it pulls a message, calls the local app, pushes
-the reply, and keeps ``Context.state`` in memory. It never asks for the bundle.
+Flower's SuperNode starts a new Python process for every message, sleeps seconds between polls, and runs the server's
+application bundle. This runner speaks the same Fleet API: it pulls a message, calls the local app, pushes the reply,
+and keeps ``Context.state`` in memory. It never asks for the bundle.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ App = Callable[[Message, Context], Message]
 logger = logging.getLogger("perdl.client")
 
 IDLE_POLL = 0.5  # seconds: each poll costs the server about 10 ms
-RUN_CHECK = 5.0  # seconds of silence after which to ask whether the run still goes on
-LAST_WORD = 5.0  # seconds to spend on delivering the last reply, and on its being read: the work is done either way
-SLOW = 5.0  # seconds of work after which messages may have piled up
+RUN_CHECK = 5.0  # seconds without a message after which to ask whether the run has ended
+LAST_WORD = 5.0  # seconds to deliver the last reply, and to wait until it is read; the work is done either way
+SLOW = 5.0  # seconds of work after which several messages may wait
 
 
 def run_node(
@@ -46,36 +46,36 @@ def run_node(
     on_beat: Callable[[], None] = lambda: None,
     memory: Path | None = None,
 ) -> None:
-    """Join a server and answer its messages with ``app`` until the last one, or until ``stop`` is set.
+    """Join a server and answer its messages with ``app``, until the last one or until ``stop`` is set.
 
     Parameters
     ----------
     server : str
         ``HOST:PORT`` of the Fleet API.
     app : callable (Message, Context) -> Message
-        The local ClientApp. What it raises becomes an error reply that names the exception's class alone, or for a
-        `PerdlError` its text too, which is made for people and holds no data.
+        The local ClientApp. An exception becomes an error reply with its class alone. For a `PerdlError` the text
+        is sent too: it is made for people and holds no data.
     node_config : dict
-        Becomes ``Context.node_config``; stays on this machine. ``Context.run_config`` is empty.
+        Becomes ``Context.node_config`` and stays on this machine. ``Context.run_config`` is empty.
     poll : float
-        Shortest pause in seconds between two looks for a message; it grows to `IDLE_POLL` while none comes.
+        Shortest pause between two polls, in seconds. It grows to `IDLE_POLL` while no message comes.
     stop : threading.Event, optional
-        Set it to leave the federation; looked at between messages.
+        Set it to leave the federation; it is checked between messages.
     is_last : callable (Message) -> bool
-        True for the message after whose reply the node is done.
+        Whether the node is done after replying to a message.
     max_wait : float, optional
-        Seconds to go on trying when the server cannot be reached or its run has ended; None for ever.
+        Seconds to retry if the server cannot be reached or its run has ended; None means forever.
     root_certificates : bytes, optional
-        PEM of the certificate authority. With it the connection is TLS, without it plain HTTP.
+        PEM of the certificate authority. With it the connection uses TLS, else plain HTTP.
     authentication_keys : pair of elliptic curve keys, optional
-        This client's identity where the server knows its clients; otherwise a key is made for the session.
+        This client's identity, if the server knows its clients by key; default new keys for the session.
     on_event : callable (str) -> None, optional
-        Told in words when the node waits, joins, or loses its server.
+        Called with a text when the node waits, joins, or loses its server.
     on_beat : callable () -> None, optional
-        Called about every ten seconds, from one thread or another, also while the app computes or no server answers.
+        Called about every ten seconds, from different threads, also while the app computes or the server is away.
     memory : Path, optional
-        File that keeps this node's number while it is joined: a process that was killed is taken for alive for up to a
-        minute, and lets the next one with the same key in only if that can say which it was.
+        File that keeps this node's number while it is joined. The server takes a killed process for alive for up to
+        a minute; the next process with the same key needs this number to sign it off.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def _serve(
     poll: float,
     is_last: Callable[[Message], bool],
 ) -> bool:
-    """Answer messages. True after the last one, False if the server has forgotten this node."""
+    """Answer messages. Return True after the last one, False if the server has forgotten this node."""
     pause, run_id, heard, over_since, slow = poll, None, time.monotonic(), None, False
     while True:
         try:
@@ -157,7 +157,7 @@ def _answer(link: Link, app: App, message: Message, context: Context, last: bool
         link.send(reply, seconds)
     except (FederationError, RefusedError) as error:
         logger.warning("the last reply could not be delivered: %s", error)
-    # The SuperLink throws away what a node has sent, unread, when the node leaves; so leave after the run is over.
+    # When a node leaves, the SuperLink discards its unread replies. So leave only after the run is over.
     link.max_wait, until = 0.0, time.monotonic() + LAST_WORD
     with suppress(FederationError, RefusedError):
         while time.monotonic() < until and not link.run_is_over(message.metadata.run_id):

@@ -1,7 +1,7 @@
-"""Which HTTP proxy of the environment stands between this client and its server, if any.
+"""Find the HTTP proxy between this client and its server, if the environment names one.
 
-The client decides itself and hands its HTTP library a proxy or none: libraries read ``NO_PROXY`` each in its own way,
-and a proxy that is not expected reads in plain text what was meant for the server.
+The client decides itself and does not leave it to its HTTP library: libraries interpret ``NO_PROXY`` differently, and
+an unexpected proxy would read plain text that was meant for the server.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from common.addresses import is_loopback, split_address
 from common.errors import SettingsError
 
 VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
-"""What an environment tells HTTP libraries, in capitals; proxies are also written in small letters."""
+"""Environment variables that HTTP libraries read. Proxies may also be written in lower case."""
 
 
 @dataclass(frozen=True)
 class Proxy:
-    """A proxy and where it is named.
+    """A proxy and the variable that names it.
 
-    Attributes
+    Parameters
     ----------
     url : str
-        With its password, if it has one: never show it.
+        Address, perhaps with a password: never show it.
     variable : str
-        The environment variable that names it.
+        Environment variable that names the proxy.
     shown : str
-        The same for people: without user and password.
+        The address without user and password, for messages.
     """
 
     url: str
@@ -48,12 +48,12 @@ def proxy_for(server: str, *, tls: bool, environment: Mapping[str, str] | None =
     tls : bool
         Whether this client speaks TLS.
     environment : mapping, optional
-        Default: this process's.
+        Environment variables; default those of this process.
 
     Returns
     -------
     Proxy or None
-        None for this machine itself, and for what ``NO_PROXY`` names.
+        None for loopback addresses and for hosts in ``NO_PROXY``.
 
     Raises
     ------
@@ -85,12 +85,18 @@ def proxy_for(server: str, *, tls: bool, environment: Mapping[str, str] | None =
 
 
 def without_proxies(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment for processes that talk on loopback alone: without proxies and other certificates."""
+    """Return an environment without proxies and certificates, for processes that only use loopback.
+
+    Parameters
+    ----------
+    environment : mapping of str to str
+        Environment variables.
+    """
     return {key: value for key, value in environment.items() if key.upper() not in VARIABLES}
 
 
 def _is_exempt(host: str, no_proxy: str) -> bool:
-    """Whether ``NO_PROXY`` holds a host: by name or the end of one, by address, by network, or by ``*``."""
+    """Return whether ``NO_PROXY`` covers a host: by name, domain, address, network, or ``*``."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

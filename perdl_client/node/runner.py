@@ -1,4 +1,4 @@
-"""What ``perdl client`` does: check the data, then take part in one federation."""
+"""The work of ``perdl client``: check the data, then take part in one federation."""
 
 from __future__ import annotations
 
@@ -35,33 +35,33 @@ def node_config(
     on_warning: Callable[[str], object] = lambda text: None,
     drop: str | None = None,
 ) -> tuple[dict[str, Scalar], Memory]:
-    """Check a client's data; return what its node is told at its start, and the memory that holds what was read.
+    """Check a client's data. Return the node's settings, and the memory that holds the samples.
 
     Parameters
     ----------
     name : str
         Stable client id.
     data : Path, optional
-        File or folder of samples; without it the server's synthetic data.
+        File or folder of samples. Without it the run must use synthetic data.
     samples_in : {"rows", "columns"}
-        How the file is laid out.
+        Orientation of the file.
     variable : str, optional
         Name of the array in ``.npz``, ``.mat`` and HDF5 files.
     folder : Path, optional
-        Where state and model go; default ``perdl-clients/NAME``.
+        Folder of state and model; default ``perdl-clients/NAME``.
     min_samples : int
         Samples that must use an atom before it is sent.
     overrides : sequence of str
-        ``key=value`` of learning settings that are this client's own.
+        ``key=value`` of this client's own learning settings.
     on_warning : callable (str) -> object
-        Told of what may spoil the result.
+        Called with each warning of a possible problem.
     drop : str, optional
-        Names or numbers of columns of tables to leave out, with commas between.
+        Names or numbers of columns to leave out, separated by commas.
 
     Raises
     ------
     DataError, SettingsError
-        Before any server is asked.
+        If the data or the settings cannot be used.
     PerdlError
         If the folder cannot be written.
     """
@@ -105,7 +105,7 @@ def node_config(
         if drop:
             told["drop"] = drop
     elif match := re.fullmatch(r"client-(\d{1,6})", name):
-        # client-3 of a synthetic federation is its third: weak clients are counted by number.
+        # In a synthetic federation client-3 is the third client: weak clients are the first ones.
         told["partition-id"] = max(int(match[1]) - 1, 0)
     return told, memory
 
@@ -120,29 +120,29 @@ def run_client(
     on_event: Callable[[str], None],
     credentials: Credentials | None = None,
 ) -> None:
-    """Join the server at ``HOST:PORT``, answer until the run is over, leave.
+    """Join a server, answer until the run is over, leave.
 
     Parameters
     ----------
     server : str
         ``HOST:PORT``.
     told : dict
-        What the node is told, see :func:`node_config`.
+        The node's settings, see :func:`node_config`.
     memory : Memory
-        Holds what was read of the client's file.
+        Holds the samples of the client's file.
     stop : threading.Event
-        When it is set, the client leaves.
+        Set it to leave.
     max_wait : float
-        Seconds to wait for a server that is not there.
+        Seconds to wait while the server cannot be reached.
     on_event : callable (str) -> None
-        Told in words how it goes.
+        Called with news in words.
     credentials : Credentials, optional
-        Plain text without them.
+        Certificate and keys for TLS; plain text without them.
 
     Raises
     ------
     FederationError
-        If the server is not there for ``max_wait`` seconds, or its run ended before its time.
+        If the server cannot be reached for ``max_wait`` seconds, or its run ended early.
     """
     from common.locks import locked
     from perdl_client.app import app
@@ -183,9 +183,9 @@ def run_client(
 
 
 def _failures(last: Message, reply: Message) -> Iterator[PerdlError]:
-    """What a client's user must hear of a run's end: why it came before its time, or that there is no model."""
+    """Yield what the user must know after the last message: why the run ended early, or that there is no model."""
     reason: object = ""
-    with suppress(ProtocolError, ValueError):  # if it cannot be read, the reply says so
+    with suppress(ProtocolError, ValueError):  # if the message cannot be read, the reply is an error
         reason = unpack(last.content).scalars.get("reason", "")
     if reason:
         yield FederationError(f"the run ended before its time: {one_line(str(reason))}")
@@ -197,16 +197,16 @@ def _failures(last: Message, reply: Message) -> Iterator[PerdlError]:
 
 
 def run_stock(server: str, told: dict[str, Scalar], credentials: Credentials | None = None) -> int:
-    """Run Flower's own SuperNode until it is interrupted; return its exit code.
+    """Run Flower's own SuperNode until it is interrupted, and return its exit code.
 
     Parameters
     ----------
     server : str
         ``HOST:PORT``.
     told : dict
-        What the node is told, see :func:`node_config`.
+        The node's settings, see :func:`node_config`.
     credentials : Credentials, optional
-        Plain text without them.
+        Certificate and keys for TLS; plain text without them.
     """
     from perdl_client.node.supernode import stock_command
 

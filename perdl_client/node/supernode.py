@@ -1,4 +1,4 @@
-"""The command line of Flower's own SuperNode, for those who prefer it to `perdl_client.node.loop`."""
+"""The command line of Flower's SuperNode, an alternative to `perdl_client.node.loop`."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ Scalar = str | int | float | bool
 def stock_command(
     server: str, node_config: dict[str, Scalar], port: int | None = None, *, certs: Path | None = None
 ) -> tuple[list[str], dict[str, str]]:
-    """Arguments and environment that start a ``flower-supernode`` of this Python environment.
+    """Return arguments and environment to start ``flower-supernode`` of this Python environment.
 
     Parameters
     ----------
     server : str
         ``HOST:PORT`` of the SuperLink.
     node_config : dict
-        Becomes ``Context.node_config`` of the ClientApp. Any text may stand in a value.
+        Becomes ``Context.node_config`` of the ClientApp. Values may hold any text.
     port : int, optional
-        Loopback port for the SuperNode's own use, one per SuperNode; a free one is found if not given.
+        Loopback port for the SuperNode's own use, one for each; default a free port.
     certs : Path, optional
-        Folder of ``ca.crt`` and ``key``; plain text without it.
+        Folder with ``ca.crt`` and ``key``; plain text without it.
 
     Returns
     -------
     argv : list of str
     environment : dict
-        All of it, ready for ``subprocess.Popen(argv, env=environment)``.
+        The complete environment for ``subprocess.Popen(argv, env=environment)``.
 
     Notes
     -----
-    A SuperNode asks for its server's code. A bundle of `perdl.engines.superlink.write_bundle` holds none.
+    A SuperNode asks for the server's code. A bundle of `perdl.engines.superlink.write_bundle` has none.
     """
     environment = flower_environment()
     if is_loopback(split_address(server, "the server's address")[0]):
         environment = without_proxies(environment)
-    if "folder" in node_config:  # a user may have no home
+    if "folder" in node_config:  # the user may have no home directory
         environment.setdefault("FLWR_HOME", str(Path(str(node_config["folder"])) / "flower"))
     argv = [flower_command("flower-supernode", environment), "--superlink", server]
     if certs is None:
@@ -61,10 +61,10 @@ def stock_command(
 
 
 def flower_environment() -> dict[str, str]:
-    """Environment in which Flower's commands find each other and this package, and call nobody.
+    """Return an environment in which Flower's commands find each other and perdl, and contact nobody else.
 
-    Flower starts its helpers by bare name, so this Python's scripts come first on PATH. A checkout that is not
-    installed is put on PYTHONPATH, so that the helpers import the same perdl as this process.
+    Flower starts its helpers by bare name, so this Python's scripts come first on PATH. If perdl is not installed, its
+    checkout is put on PYTHONPATH, so that the helpers import the same perdl as this process.
     """
     scripts, root = sysconfig.get_path("scripts"), str(Path(__file__).resolve().parents[2])
     environment = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **os.environ}
@@ -82,7 +82,14 @@ def flower_environment() -> dict[str, str]:
 
 
 def flower_command(name: str, environment: dict[str, str]) -> str:
-    """Path of one of Flower's commands.
+    """Return the path of one of Flower's commands.
+
+    Parameters
+    ----------
+    name : str
+        Name of the command.
+    environment : dict of str to str
+        Environment whose PATH is searched.
 
     Raises
     ------
@@ -96,12 +103,17 @@ def flower_command(name: str, environment: dict[str, str]) -> str:
 
 
 def toml_value(value: Scalar) -> str:
-    """Write a scalar as TOML that Flower's ``key=value`` parser reads too.
+    """Return a scalar as TOML that Flower's ``key=value`` parser can read too.
 
-    That parser ends a quoted text at the next quote, escaped or not, so quotes are written as code points.
+    That parser ends quoted text at the next quote, escaped or not. So quotes are written as code points.
+
+    Parameters
+    ----------
+    value : str, int, float or bool
+        The scalar.
     """
     if isinstance(value, str):
-        inner = json.dumps(value, ensure_ascii=False)[1:-1].replace("\x7f", "\\u007f")  # else TOML's escapes are JSON's
+        inner = json.dumps(value, ensure_ascii=False)[1:-1].replace("\x7f", "\\u007f")  # JSON leaves DEL as it is
         return '"' + inner.replace('\\"', "\\u0022") + '"'
     if isinstance(value, bool):
         return str(value).lower()

@@ -1,4 +1,4 @@
-"""What a client trusts and how it proves who it is, and in plain words why a connection could not be trusted."""
+"""A client's trust in its server, its own identity, and explanations of failed connections."""
 
 from __future__ import annotations
 
@@ -23,12 +23,22 @@ from common.errors import SettingsError
 CA, KEY = "ca.crt", "key"
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 _PROBE = 3.0  # seconds to find out whether a server speaks TLS
-# OpenSSL's X509_V_ERR_..., of which Python has no names.
+# OpenSSL's X509_V_ERR_... codes; Python does not name them.
 _NOT_YET, _EXPIRED, _OTHER_HOST = {9}, {10}, {62, 64}
 
 
 class Credentials(NamedTuple):
-    """A client's folder, with the authority's certificate (PEM) and the pair of keys that is this client's identity."""
+    """A client's certificate of the authority, and its own keys.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder that they were read from.
+    root_certificates : bytes
+        Certificate of the authority (PEM).
+    keys : pair of elliptic curve keys
+        Private and public key: the client's identity.
+    """
 
     folder: Path
     root_certificates: bytes
@@ -36,12 +46,17 @@ class Credentials(NamedTuple):
 
 
 def load_credentials(folder: Path) -> Credentials:
-    """Read ``ca.crt`` and ``key`` from the folder that whoever runs the server made, or this client itself.
+    """Read the certificate and the private key of a client's folder.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder with ``ca.crt`` and ``key``, made by the server's operator or by the client.
 
     Raises
     ------
     SettingsError
-        If one is missing or cannot be used.
+        If a file is missing or cannot be used.
     """
     root, key = _content(folder / CA), _content(folder / KEY)
     try:
@@ -64,17 +79,17 @@ def load_credentials(folder: Path) -> Credentials:
 
 
 def certificates_in(content: bytes) -> bytes:
-    """Return the certificates of a PEM file alone: editors and ``openssl x509 -text`` put other text before them.
+    """Return only the certificates of a PEM file. Editors and ``openssl x509 -text`` put other text before them.
 
     Parameters
     ----------
     content : bytes
-        Of the file.
+        Content of the file.
 
     Raises
     ------
     ValueError
-        If it holds none.
+        If it holds no certificate.
     """
     found = _PEM.findall(content)
     if not found:
@@ -83,11 +98,19 @@ def certificates_in(content: bytes) -> bytes:
 
 
 def check_plain_text(server: str, trust_network: bool) -> None:
-    """Refuse to send in plain text beyond this machine, unless the user said twice that it is meant.
+    """Refuse plain text to another machine, unless the user confirmed it.
+
+    Parameters
+    ----------
+    server : str
+        ``HOST:PORT``.
+    trust_network : bool
+        Whether the user also gave ``--trust-network``.
 
     Raises
     ------
     SettingsError
+        If the server is on another machine and the network is not trusted.
     """
     host, _ = split_address(server, "the server's address")
     if not is_loopback(host) and not trust_network:
@@ -98,11 +121,12 @@ def check_plain_text(server: str, trust_network: bool) -> None:
 
 
 def trust_problem(error: httpx.HTTPError, server: str, tls: bool) -> str | None:
-    """Say in words what is wrong if a request failed for want of trust, so that another try would fail too.
+    """Explain a request that failed for lack of trust, so that retrying is useless.
 
     Parameters
     ----------
     error : httpx.HTTPError
+        The failure.
     server : str
         ``HOST:PORT``.
     tls : bool
@@ -117,7 +141,7 @@ def trust_problem(error: httpx.HTTPError, server: str, tls: bool) -> str | None:
         status = error.response.status_code
         if status == httpx.codes.UNAUTHORIZED:
             return _clock_problem(error.response, server)
-        plain_to_tls = not tls and status == httpx.codes.BAD_REQUEST and _speaks_tls(server)  # nginx says so itself
+        plain_to_tls = not tls and status == httpx.codes.BAD_REQUEST and _speaks_tls(server)  # nginx answers 400
     else:
         if (cause := _ssl_error(error)) is not None:
             return _tls_problem(cause, server)
@@ -132,7 +156,7 @@ def trust_problem(error: httpx.HTTPError, server: str, tls: bool) -> str | None:
 def _tls_problem(error: ssl.SSLError, server: str) -> str | None:
     if not isinstance(error, ssl.SSLCertVerificationError):
         if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
-            return None  # it was ended in the middle, as by a server that restarts
+            return None  # the connection was cut, for example because the server restarts
         if error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"):
             return (
                 f"{server} does not speak TLS, and this client does; start `perdl server` with --certs, or give the "
@@ -158,13 +182,13 @@ def _tls_problem(error: ssl.SSLError, server: str) -> str | None:
 
 
 def _clock_problem(response: httpx.Response, server: str) -> str | None:
-    """Flower's server takes requests that are at most seconds from the future or minutes old."""
+    """Explain a wrong clock. Flower's server refuses requests from the future or more than minutes old."""
     try:
         there = email.utils.parsedate_to_datetime(response.headers["date"])
         ahead = (now() - there).total_seconds()
     except (KeyError, ValueError, TypeError):
         return None
-    # The header has whole seconds and is a little older than this moment.
+    # The header has whole seconds and is slightly older than now.
     if -(TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE) < ahead < SYSTEM_TIME_TOLERANCE:
         return None
     way = "ahead of" if ahead > 0 else "behind"

@@ -1,11 +1,11 @@
 r"""Aggregations: from the clients' aligned global atoms to one D^g.
 
 Every aggregation takes a stack ``A`` (N, d, r) of aligned contributions in the order of client ids, non-negative
-weights ``w`` (N, r), and the present D^g (d, r), and returns the new one. All commute with an orthogonal transform of
-the feature space. To add one, write such a function, enter it in :data:`COMBINE`, and declare in
-``common.aggregations.AGGREGATIONS`` what it asks of clients.
+weights ``w`` (N, r), and the present D^g (d, r). It returns the new D^g. All aggregations commute with an orthogonal
+transform of the feature space. To add one, write such a function, enter it in :data:`COMBINE`, and declare in
+``common.aggregations.AGGREGATIONS`` what it needs from clients.
 
-What a client contributes depends on the aggregation, see ``common.aggregations``:
+The contribution of a client depends on the aggregation, see ``common.aggregations``:
 
 =========================  ====================================  ==========================================
 name                       client i sends                        server takes
@@ -38,41 +38,92 @@ Combine = Callable[[Floats, Floats, Floats], Floats]
 
 
 def mean(A: Floats, w: Floats, present: Floats) -> Floats:
-    """Plain mean with uniform weights: algorithm 1, step 13, of the paper."""
+    """Return the mean with uniform weights: algorithm 1, step 13, of the paper.
+
+    Parameters
+    ----------
+    A : (N, d, r) array
+        Aligned contributions, one per client.
+    w : (N, r) array
+        Not used.
+    present : (d, r) array
+        Not used.
+    """
     out: Floats = np.asarray(np.sum(A, axis=0) / len(A), dtype=A.dtype)
     return out
 
 
 def normalized(A: Floats, w: Floats, present: Floats) -> Floats:
-    """Mean with atoms scaled to unit norm; an atom whose mean vanishes keeps its present value."""
+    """Return the mean with atoms scaled to unit norm. An atom whose mean vanishes keeps its present value.
+
+    Parameters
+    ----------
+    A : (N, d, r) array
+        Aligned contributions, one per client.
+    w : (N, r) array
+        Not used.
+    present : (d, r) array
+        The present D^g.
+    """
     M = mean(A, w, present)
     norms = np.linalg.norm(M, axis=0)
-    # What contributions that cancel leave over is rounding, not a direction.
+    # If contributions cancel, only rounding is left, which is no direction.
     alive = norms > 100 * np.finfo(M.dtype).eps * np.linalg.norm(A, axis=1).max(axis=0)
     return np.where(alive, M / np.where(alive, norms, 1), present)
 
 
 def polar(A: Floats, w: Floats, present: Floats) -> Floats:
-    """Polar factor of the sum: the orthonormal dictionary nearest to the mean."""
+    """Return the polar factor of the sum, which is the orthonormal dictionary nearest to the mean.
+
+    Parameters
+    ----------
+    A : (N, d, r) array
+        Aligned contributions, one per client.
+    w : (N, r) array
+        Not used.
+    present : (d, r) array
+        The present D^g, which completes atoms that nobody uses.
+    """
     return polar_factor(A.sum(axis=0), prior=present)
 
 
 def energy(A: Floats, w: Floats, present: Floats) -> Floats:
-    """Polar factor of the mean weighted, atom by atom, by the energy it carries at each client."""
+    """Return the polar factor of the mean in which each client's atom is weighted by its energy there.
+
+    Parameters
+    ----------
+    A : (N, d, r) array
+        Aligned contributions, one per client.
+    w : (N, r) array
+        Energies of the atoms at each client.
+    present : (d, r) array
+        The present D^g, which completes atoms that nobody uses.
+    """
     total = w.sum(axis=0)
     M = np.einsum("idr,ir->dr", A, w) / np.where(total > 0, total, 1)
     return polar_factor(M, prior=present)
 
 
 def trimmed(A: Floats, w: Floats, present: Floats, trim: float = 0.3) -> Floats:
-    """For each atom, the mean without the share ``trim`` of contributions farthest from their geometric median.
+    """Return, for each atom, the mean without the contributions farthest from their geometric median.
 
-    By distance rather than by coordinate, so that it commutes with a rotation of the feature space.
+    Distances are used, not coordinates, so that it commutes with a rotation of the feature space.
+
+    Parameters
+    ----------
+    A : (N, d, r) array
+        Aligned contributions, one per client.
+    w : (N, r) array
+        Not used.
+    present : (d, r) array
+        The present D^g.
+    trim : float
+        Share of clients that is left out, 0 to 0.5.
     """
     n_kept = len(A) - int(trim * len(A) + 1e-9)  # 0.29 * 100 is a little less than 29
     distances = np.linalg.norm(A - geometric_median(A, w, present), axis=1)
     kept = np.argsort(distances, axis=0, kind="stable")[:n_kept]
-    # Sums go in the order of the clients, not of their distances.
+    # A mask keeps the order of summation by client, whatever the distances.
     mask = np.zeros(distances.shape, dtype=A.dtype)
     np.put_along_axis(mask, kept, 1, axis=0)
     out: Floats = np.asarray((A * mask[:, None, :]).sum(axis=0) / n_kept, dtype=A.dtype)
@@ -80,22 +131,31 @@ def trimmed(A: Floats, w: Floats, present: Floats, trim: float = 0.3) -> Floats:
 
 
 def geometric_median(A: Floats, w: Floats, present: Floats) -> Floats:
-    r"""For each atom the point of least total distance to the clients' atoms.
+    r"""Return, for each atom, the point with the least total distance to the clients' atoms.
 
     .. math:: \min_m \sum_i \lVert A_{i(j)} - m \rVert_2
+
+    Parameters
+    ----------
+    A : (N, d, r) array
+        Aligned contributions, one per client.
+    w : (N, r) array
+        Not used.
+    present : (d, r) array
+        The present D^g; returned if there are no atoms.
     """
     return np.stack([_median_point(A[:, :, j]) for j in range(A.shape[2])], axis=1) if A.shape[2] else present
 
 
 def _median_point(points: Floats, n_steps: int = 1000) -> Floats:
-    """Geometric median of points (N, d): one of them if it is optimal, else Weiszfeld's iteration from their mean."""
+    """Return the geometric median of points (N, d): one of them if it is optimal, else by Weiszfeld's iteration."""
     P = points.astype(np.float64)
     gaps = np.linalg.norm(P[:, None] - P, axis=2)
     scale = np.abs(P).max(initial=0.0)
     same = gaps <= 1e-14 * scale
     inverse = np.where(same, 0, 1 / np.where(same, 1, gaps))
-    # A point is the median if the others pull at it with less than the weight of those that lie there. Where they pull
-    # with the same (two points), all between is as good, and the mean is taken.
+    # A point is the median if the pull of the others is less than the number of points that lie there. If it is equal,
+    # as for two points, all points between are medians, and the iteration starts and stays at the mean.
     pull = np.linalg.norm(inverse @ P - inverse.sum(axis=1, keepdims=True) * P, axis=1)
     optimal = np.flatnonzero((pull < (1 - 1e-9) * same.sum(axis=1)) | same.all(axis=1))
     if len(optimal):
@@ -120,14 +180,21 @@ COMBINE: dict[str, Combine] = {
     "trimmed": trimmed,
     "geometric-median": geometric_median,
 }
-"""By the name that the setting ``aggregation`` takes."""
+"""Aggregations by name, as in the setting ``aggregation``."""
 
 
 def combiner(name: str, trim: float = 0.3) -> Combine:
-    """Return what a round does with the clients' contributions: turn their signs to D^g's, then ``combine``.
+    """Return the function that aggregates a round's contributions. It first aligns their signs with D^g.
 
-    Honest clients send atoms that are turned so already, and the result has the same bits. A stretched atom D^g_i
-    P^gg_i has no sign of its own: it is taken as it comes.
+    Honest clients send aligned atoms already, and their bits do not change. A stretched atom D^g_i P^gg_i has no sign
+    of its own, so it is not changed.
+
+    Parameters
+    ----------
+    name : str
+        Name of the aggregation.
+    trim : float
+        Share of clients that ``trimmed`` leaves out.
     """
     combine = _combine(name, trim)
     if AGGREGATIONS[name].contribution == "stretched":
@@ -148,18 +215,21 @@ def _combine(name: str, trim: float) -> Combine:
 def first_average(
     dictionaries: Sequence[Floats], usages: Sequence[Floats], matching: Matching, name: str, trim: float = 0.3
 ) -> tuple[Floats, Floats]:
-    """Aggregate each path's atoms to D^{g,(0)}.
+    """Aggregate the atoms of each path to D^{g,(0)}.
 
     Parameters
     ----------
     dictionaries : sequence of (d, m_i) arrays
-        What was matched.
+        Dictionaries that were matched.
     usages : sequence of (m_i,) arrays
         Energy of each atom.
     matching : Matching
+        Result of matching.
     name : str
-        Of the aggregation. Before a first round there are no stretched atoms: ``procrustes`` begins with ``energy``.
+        Name of the aggregation. Before the first round there are no stretched atoms, so ``procrustes`` begins with
+        ``energy``.
     trim : float
+        Share of clients that ``trimmed`` leaves out.
 
     Returns
     -------
@@ -185,25 +255,28 @@ def first_average(
 
 
 def idle_atoms(A: Floats, w: Floats) -> list[int]:
-    """Return the atoms to which no client contributes: without energy, or without second moment, at all of them.
+    """Return the atoms that no client uses: their energy, or their second moment, is zero at all clients.
 
-    Contributions that are nothing but atoms do not tell; then none is idle.
+    For aggregations in which clients send plain atoms without energies this is unknown, and the result is empty.
 
     Parameters
     ----------
     A : (N, d, r) array
+        Contributions, one per client.
     w : (N, r) array
+        Energies; ones if there are none.
     """
     carried = w.sum(axis=0) * np.linalg.norm(A, axis=1).max(axis=0)
     return np.flatnonzero(carried <= 1e-12 * carried.max(initial=0.0)).tolist()
 
 
 def consensus(A: Floats) -> Floats:
-    """Norm of the mean of each atom's contributions scaled to unit norm: 1 where all clients agree.
+    """Return the norm of the mean of each atom's unit-norm contributions: 1 if all clients agree.
 
     Parameters
     ----------
     A : (N, d, r) array
+        Contributions, one per client.
 
     Returns
     -------

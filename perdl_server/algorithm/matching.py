@@ -1,7 +1,7 @@
-r"""Separate the atoms that all clients share from those of one client alone.
+r"""Separate the atoms that all clients share from those of single clients.
 
-Takes, greedily, the ``n_global`` vertex-disjoint paths of least length through the layered graph whose layer ``i``
-holds the atoms of client ``i`` and whose edges cost
+Layer ``i`` of a graph holds the atoms of client ``i``. Matching takes, greedily, the ``n_global`` shortest
+vertex-disjoint paths through all layers. An edge costs
 
 .. math:: d_2(a, b) = \min(\lVert a - b \rVert_2, \lVert a + b \rVert_2).
 
@@ -28,7 +28,15 @@ Ints = NDArray[np.intp]
 
 
 class MatchingError(SettingsError, ValueError):
-    """Dictionaries that cannot be matched; ``client`` is whose is the cause."""
+    """Dictionaries that cannot be matched.
+
+    Parameters
+    ----------
+    text : str
+        What is wrong.
+    client : str
+        Name of the client that causes it; empty if there is none.
+    """
 
     def __init__(self, text: str, client: str = "") -> None:
         super().__init__(text)
@@ -37,23 +45,23 @@ class MatchingError(SettingsError, ValueError):
 
 @dataclass(frozen=True)
 class Matching:
-    """What matching decided.
+    """Result of matching.
 
-    Attributes
+    Parameters
     ----------
     indices : (N, n_global) int
         ``indices[i, j]`` is the atom of client ``i`` on path ``j``.
     signs : (N, n_global) float, +1 or -1
-        Sign that aligns that atom with the first client's; with ``star``, all are aligned with the centre's, which no
-        hostile first client can turn.
+        Signs that align these atoms with the first client's. ``star`` aligns with the centre first, so that a
+        hostile first client cannot flip single clients.
     path_lengths : (n_global,) float
-        Sum of the ``N - 1`` edges of each path, in the order found. A jump tells where shared atoms end.
+        Sum of the ``N - 1`` edges of each path, in the order found. A jump shows where shared atoms end.
     global_dictionary : (d, n_global) float
-        Mean of the aligned atoms of each path; shorter than one where clients disagree.
+        Mean of the aligned atoms of each path. Its atoms are shorter than one if clients disagree.
     local_dictionaries : list of (d, r_i - n_global) float
-        What is left of each dictionary, in its own order.
+        The other atoms of each client, in its own order.
     next_length : float, optional
-        Of the path that would have been next; none where some client has no atom left.
+        Length of the next path; None if some client has no atom left.
     """
 
     indices: Ints
@@ -67,19 +75,19 @@ class Matching:
 def global_matching(
     dictionaries: Sequence[Floats], n_global: int, names: Sequence[str] | None = None, method: str = "chain"
 ) -> Matching:
-    """Match ``n_global`` atoms across clients, by successive shortest paths.
+    """Match ``n_global`` atoms across clients by successive shortest paths.
 
     Parameters
     ----------
     dictionaries : sequence of (d, r_i) arrays
-        Initial dictionaries in the order of the chain; the ``r_i`` may differ.
+        Initial dictionaries in the order of the chain. The ``r_i`` may differ.
     n_global : int
         Number of shared atoms, ``0 <= n_global <= min(r_i)``.
     names : sequence of str, optional
-        What errors call the clients; default "client 0", "client 1", ...
+        Names of the clients in errors; default "client 0", "client 1", ...
     method : {"chain", "star"}
-        ``chain`` is the paper's; ``star`` pairs the atoms of all clients with those of one, see
-        :mod:`perdl_server.algorithm.star`, and suffers less from clients whose start is wrong.
+        ``chain`` is the paper's. ``star`` pairs the atoms of all clients with those of one client, see
+        :mod:`perdl_server.algorithm.star`; it suffers less from clients with a wrong start.
 
     Returns
     -------
@@ -92,9 +100,9 @@ def global_matching(
 
     Notes
     -----
-    Edge weights cost ``N - 1`` matrix products. After a path leaves the graph only nodes whose best predecessor
-    became dearer are computed again, which gives the same paths as a full pass. Greedy removal is the paper's
-    algorithm; it need not be the optimum of the paper's objective, which sums spectral norms.
+    Edge weights cost ``N - 1`` matrix products. After a path is removed, only nodes whose best predecessor became
+    more expensive are recomputed, which gives the same paths as a full pass. Greedy removal is the paper's algorithm.
+    It need not reach the optimum of the paper's objective, which sums spectral norms.
     """
     _check(dictionaries, n_global, names)
     indices, lengths, reference = METHODS[method](dictionaries, n_global)
@@ -105,18 +113,19 @@ def global_matching(
 
 
 def align(global_dictionary: Floats, dictionary: Floats) -> Ints:
-    """Pair every global atom with one of a client that comes after matching, at the least sum of squared distances.
+    """Pair every global atom with an atom of a late client, at the least sum of squared distances.
 
     Parameters
     ----------
     global_dictionary : (d, r_g) array
+        D^g.
     dictionary : (d, m) array
-        ``m >= r_g``.
+        Dictionary of the late client, ``m >= r_g``.
 
     Returns
     -------
     indices : (r_g,) int
-        No atom twice.
+        An atom of ``dictionary`` for each global atom, all different.
     """
     return pair_atoms(global_dictionary, dictionary)[0]
 
@@ -124,30 +133,32 @@ def align(global_dictionary: Floats, dictionary: Floats) -> Ints:
 def suggest_n_global(
     dictionaries: Sequence[Floats], names: Sequence[str] | None = None, method: str = "chain"
 ) -> tuple[int, Floats]:
-    r"""Guess how many atoms are shared, from the jump in path lengths.
+    r"""Estimate the number of shared atoms from the jump in path lengths.
 
-    Finds every path, takes the mean edge :math:`\ell_j` of each relative to what the best path through unrelated atoms
-    costs (:func:`unrelated_edges`), and returns the place of the largest jump in
+    It finds every path and divides its mean edge :math:`\ell_j` by that of the best path through unrelated atoms
+    :math:`u_j` (:func:`unrelated_edges`). It returns the place of the largest jump in
 
     .. math:: 0, \min(\ell_1 / u_1, 1), \dots, \min(\ell_r / u_r, 1), 1
 
     Parameters
     ----------
     dictionaries : sequence of (d, r_i) arrays
+        Initial dictionaries, by client.
     names : sequence of str, optional
-        What errors call the clients.
+        Names of the clients in errors.
     method : {"chain", "star"}
+        Method of matching.
 
     Returns
     -------
     n_global : int
-        Between 0 and ``min(r_i)``; all atoms for a single client, which has nobody to differ from.
+        Between 0 and ``min(r_i)``. For a single client all atoms count as shared.
     path_lengths : (min(r_i),) array
         All path lengths.
 
     Notes
     -----
-    When ``d - 1`` orthonormal atoms of ``d`` are shared, so is the last: nothing else is left for it.
+    If ``d - 1`` of ``d`` orthonormal atoms are shared, the last is shared too: only one direction is left.
     """
     _check(dictionaries, 0, names)
     sizes = [D.shape[1] for D in dictionaries]
@@ -157,27 +168,28 @@ def suggest_n_global(
     unrelated = unrelated_edges(len(dictionaries[0]), tuple(sizes), method)
     room = unrelated > 0
     relative = np.minimum(lengths / (len(sizes) - 1) / np.where(room, unrelated, 1), 1)
-    for j in np.flatnonzero(~room):  # no room to differ: as shared as the path before it
+    for j in np.flatnonzero(~room):  # atoms cannot differ here: treat the path like the one before
         relative[j] = relative[j - 1] if j else 0.0
     return int(np.diff(relative, prepend=0.0, append=1.0).argmax()), lengths
 
 
 @functools.lru_cache
 def unrelated_edges(d: int, sizes: tuple[int, ...], method: str = "chain", n_layers: int = 10) -> Floats:
-    """Mean edge of the best path through random atoms, once 0, 1, 2, ... atoms of every client are taken away.
+    """Return the mean edge of the best path through random atoms, after 0, 1, 2, ... atoms per client are removed.
 
-    As long as they fit (``r_i <= d``) atoms are drawn orthonormal, and what is left of them lies in what is left of the
-    space: with two atoms in two dimensions even unrelated clients are near to each other.
+    If ``r_i <= d``, atoms are drawn orthonormal; once k are removed, the rest is drawn in d - k dimensions. This
+    matters: with two atoms in two dimensions even unrelated clients are near each other.
 
     Parameters
     ----------
     d : int
-        Features.
+        Number of features.
     sizes : tuple of int
-        Atoms of each client.
+        Number of atoms of each client.
     method : {"chain", "star"}
+        Method of matching.
     n_layers : int
-        A few layers tell, however many clients there are.
+        Most clients to draw; a few are enough.
 
     Returns
     -------
@@ -187,7 +199,7 @@ def unrelated_edges(d: int, sizes: tuple[int, ...], method: str = "chain", n_lay
     r = min(sizes)
     if len(sizes) < 2 or r == 0:
         return np.zeros(r)
-    # Slow to change while many atoms are left: a few places, and straight lines between them.
+    # The curve is smooth while many atoms are left: compute a few places, and interpolate.
     left = np.unique(np.minimum(r, np.ceil(1.5 ** np.arange(np.log(r) / np.log(1.5) + 2)).astype(int)))
     fit = max(sizes) <= d
     rng = np.random.default_rng(0)
@@ -195,13 +207,13 @@ def unrelated_edges(d: int, sizes: tuple[int, ...], method: str = "chain", n_lay
     for k in left:
         gone = r - int(k)
         layers = [size - gone for size in sizes[:n_layers]]
-        n_draws = max(1, min(5, 200 // int(k)))  # of many atoms the best path always costs the same
+        n_draws = max(1, min(5, 200 // int(k)))  # with many atoms the best path varies little
         draws = [[_random_atoms(rng, d - gone if fit else d, m, fit) for m in layers] for _ in range(n_draws)]
         lengths = [METHODS[method](draw, 1)[1][0] for draw in draws]
         edges.append(np.mean(lengths) / (len(layers) - 1))
     out = np.interp(np.arange(r, 0, -1), left, edges)
     out = np.where(out > 1e-6, out, 0.0)
-    out.setflags(write=False)  # the cache lends the same array to all
+    out.setflags(write=False)  # all callers get the same cached array
     return out
 
 
@@ -214,7 +226,7 @@ def _shortest_paths(dictionaries: Sequence[Floats], n_paths: int) -> tuple[Ints,
     n_found = min(n_paths + 1, *(D.shape[1] for D in dictionaries))
     if n_found == 0:  # some client may have no atom at all
         return np.empty((len(dictionaries), 0), dtype=np.intp), np.empty(0), 0
-    # Rows are the later layer, so that the search for the best predecessor reads memory in order.
+    # Rows are the later layer: the search for the best predecessor then reads memory in order.
     weights = [atom_distances(b, a) for a, b in itertools.pairwise(dictionaries)]
     cost, pred = _first_pass(weights, dictionaries[0].shape[1])
     indices = np.empty((len(dictionaries), n_found), dtype=np.intp)
@@ -246,7 +258,7 @@ def _trace(cost: list[Floats], pred: list[Ints]) -> Ints:
 
 
 def _remove(path: Ints, weights: list[Floats], cost: list[Floats], pred: list[Ints]) -> None:
-    """Take the path's nodes out of the graph (cost infinity) and repair ``cost`` and ``pred`` downstream."""
+    """Remove the path's nodes from the graph (cost infinity), and update ``cost`` and ``pred`` after them."""
     dearer = np.zeros(len(cost[0]), dtype=bool)
     dearer[path[0]] = True
     cost[0][path[0]] = np.inf
@@ -264,7 +276,7 @@ def _remove(path: Ints, weights: list[Floats], cost: list[Floats], pred: list[In
 
 def _average(dictionaries: Sequence[Floats], indices: Ints, reference: int) -> tuple[Floats, Floats]:
     A = [D[:, chosen] for D, chosen in zip(dictionaries, indices, strict=True)]
-    # Zero counts as aligned: an atom is never dropped.
+    # An inner product of zero counts as aligned, so that no atom is dropped.
     signs = np.array([np.where((atoms * A[reference]).sum(axis=0) < 0, -1, 1) for atoms in A], dtype=A[0].dtype)
     signs *= signs[0]
     total = np.zeros_like(A[0])
@@ -277,9 +289,8 @@ METHODS: dict[str, Callable[[Sequence[Floats], int], tuple[Ints, Floats, int]]] 
     "chain": _shortest_paths,
     "star": star_paths,
 }
-"""From dictionaries and a number of paths to ``indices`` (N, n_paths), ``lengths`` and whose signs count.
-
-Lengths are of these paths and, where no client's atoms have come to an end, of the one that would be next.
+"""Methods by name. They take dictionaries and a number of paths. They return ``indices`` (N, n_paths), ``lengths``, and
+the client whose signs are the reference. If every client has an atom left, ``lengths`` includes the next path.
 """
 
 

@@ -1,4 +1,4 @@
-"""The server's half of algorithm 1: match the first dictionaries, aggregate T times. Nothing here knows of messages."""
+"""The server's half of algorithm 1, without messages: match the first dictionaries, aggregate T times."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ _log = logging.getLogger("perdl.server")
 
 @dataclass(frozen=True)
 class Match:
-    """What matching found.
+    """Result of matching, for clients and for the summary.
 
-    Attributes
+    Parameters
     ----------
     indices : (N, r_g) int array
-        Which atom of client i, of those that it sent, begins global atom j.
+        For client i and global atom j: the matched one of the atoms that the client sent.
     report : dict
-        For the summary: ``n_global``, ``path_lengths``, ``next_path_length``, ``unrelated_edges``, ``misfits``.
+        Facts for the summary: ``n_global``, ``path_lengths``, ``next_path_length``, ``unrelated_edges``,
+        ``misfits``.
     """
 
     indices: Ints
@@ -38,34 +39,34 @@ class Match:
 
 
 class PermaServer:
-    """The owner of D^g.
+    """The owner of D^g: it matches, aggregates, and decides when D^g is at rest.
 
     Parameters
     ----------
     settings : Settings
-        ``n_global``, ``matching``, ``aggregation``, ``trim`` and ``tolerance`` are read.
+        Settings of the run. It uses ``n_global``, ``matching``, ``aggregation``, ``trim`` and ``tolerance``.
     global_dictionary : (d, r_g) array, optional
         D^g of a run that is resumed.
     consensus : (r_g,) array, optional
-        Of that run.
+        Consensus of a run that is resumed.
 
     Attributes
     ----------
     global_dictionary : (d, r_g) array
-        The present D^g; (0, 0) before matching.
+        The present D^g; of shape (0, 0) before matching.
     consensus : (r_g,) array
-        How far the clients agree on each atom, 0 to 1.
+        How much the clients agree on each atom, 0 to 1.
     change : float, optional
-        The largest move of an atom in the last round.
+        Largest distance that an atom moved in the last round.
     idle : list of int
-        Atoms to which no client contributed in the last round.
+        Atoms that no client used in the last round.
 
     Notes
     -----
-    Clients come in the order of their names, whoever calls: in the chain of the matching and in every sum.
+    All callers pass clients in the order of their names, both for matching and for sums.
 
     Source: Liang, Shi, Al Kontar, Fattahi, "Personalized Dictionary Learning for Heterogeneous Datasets", 2023,
-    algorithm 1, lines that the server does; algorithm 2.
+    algorithm 1, the lines of the server; algorithm 2.
     """
 
     def __init__(
@@ -81,23 +82,23 @@ class PermaServer:
 
     @property
     def matched(self) -> bool:
-        """Whether there is a D^g."""
+        """Whether D^g exists."""
         return len(self.global_dictionary) > 0
 
     @property
     def at_rest(self) -> bool:
-        """Whether no atom moved more than ``tolerance`` in the last round; with r^g = 0 nothing can come to rest."""
+        """Whether no atom moved more than ``tolerance`` in the last round. With r^g = 0 it is always False."""
         return self.global_dictionary.size > 0 and self.change is not None and self.change <= self.settings.tolerance
 
     def match(self, dictionaries: Mapping[str, Floats], usages: Sequence[Floats]) -> Match:
-        """Find the shared atoms, and average them to D^{g,(0)}.
+        """Find the shared atoms, and aggregate them to D^{g,(0)}.
 
         Parameters
         ----------
         dictionaries : mapping of str to (d, m_i) array
-            What the clients sent, by name, in their order.
+            Atoms that the clients sent, by name, in the order of names.
         usages : sequence of (m_i,) arrays
-            The energy of each atom.
+            Energy of each atom.
 
         Returns
         -------
@@ -106,7 +107,7 @@ class PermaServer:
         Raises
         ------
         MatchingError
-            If they cannot be matched; ``client`` is whose is the cause.
+            If they cannot be matched. Its ``client`` names the cause.
         """
         names, Ds = list(dictionaries), list(dictionaries.values())
         method, n_global = self.settings.matching_method, self.settings.n_global
@@ -128,24 +129,24 @@ class PermaServer:
         return Match(matching.indices, report)
 
     def align(self, dictionary: Floats) -> Ints:
-        """Return which atoms of a client that comes after matching continue D^g, (r_g,).
+        """Return the atoms of a late client that continue D^g, (r_g,).
 
         Parameters
         ----------
         dictionary : (d, m) array
-            What it sent; ``m >= r_g``.
+            Atoms that the client sent, ``m >= r_g``.
         """
         return align(self.global_dictionary, dictionary)
 
     def aggregate(self, contributions: Floats, weights: Floats) -> None:
-        """Take one round's contributions: a new D^g, with its ``consensus``, ``change`` and ``idle`` atoms.
+        """Aggregate one round's contributions to a new D^g. Update ``consensus``, ``change`` and ``idle``.
 
         Parameters
         ----------
         contributions : (n, d, r_g) array
-            Of the clients that answered.
+            Contributions of the clients that answered.
         weights : (n, r_g) array
-            Their energies; ones where the aggregation asks for none.
+            Their energies; ones if the aggregation has none.
 
         Raises
         ------

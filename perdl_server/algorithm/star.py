@@ -1,14 +1,17 @@
 r"""Match around one client instead of along a chain.
 
-Every atom of a *centre* client is paired with one atom of each other client. Shared is what the majority has near:
+Every atom of a *centre* client is paired with one atom of each other client. An atom is shared if most clients have
+an atom near it:
 
 .. math:: \ell_j(m) = \operatorname{median}_{i \ne m} \min_k d_2((D_m)_{(j)}, (D_i)_{(k)})
 
-A client offers its ``n_paths`` atoms of smallest :math:`\ell_j`, and the centre is the client whose offer costs least
-once it is paired, atom by atom, with every other client's: one that offers the same shared atom several times is near
-to all, but finds it once in each. A client whose start is wrong, that has no samples of an atom, or that lies, spoils
-its own edges only, and of the others of each client fewer than half may. On a chain two paths that pass through such a
-client may change places there, and every later client is then matched to the wrong atom.
+Each client offers its ``n_paths`` atoms with the smallest :math:`\ell_j`. The offer is paired, atom by atom, with every
+other client, and the client with the least cost is the centre. Pairing matters: a client that offers the same shared
+atom several times has small :math:`\ell_j`, but each other client has that atom only once.
+
+A client with a wrong start, without samples of an atom, or with false data spoils only its own edges. The median
+tolerates this from fewer than half of the other clients. On a chain, two paths through such a client may swap there,
+and every later client is then matched to the wrong atom.
 """
 
 from __future__ import annotations
@@ -25,32 +28,34 @@ Floats = NDArray[np.floating]
 Ints = NDArray[np.intp]
 
 _ENOUGH = 50
-"""Clients to compare one with, where there are more: who fits nobody fits none of these."""
+"""Most clients to compare one with: a client that fits nobody fits none of these."""
 
 
 def star_paths(dictionaries: Sequence[Floats], n_paths: int) -> tuple[Ints, Floats, int]:
-    """Pair the ``n_paths`` atoms of the centre that are most shared with one atom of every client.
+    """Pair the centre's ``n_paths`` most shared atoms with one atom of every client.
 
     Parameters
     ----------
     dictionaries : sequence of (d, r_i) arrays
+        Initial dictionaries, by client.
     n_paths : int
-        ``0 <= n_paths <= min(r_i)``.
+        Number of paths, ``0 <= n_paths <= min(r_i)``.
 
     Returns
     -------
     indices : (N, n_paths) int
-        Column ``j`` holds the atoms paired with the centre's ``j``-th most shared one; no client's atom twice.
+        Column ``j`` holds the atoms paired with the centre's ``j``-th most shared one. No atom occurs twice.
     lengths : (n_paths,) or (n_paths + 1,) array
-        ``N - 1`` times the median edge of each, ascending; comparable with the sum of a chain's ``N - 1`` edges. Where
-        the centre has one more atom, also of its most shared one.
+        ``N - 1`` times the median edge of each path, ascending: comparable to the sum of a chain's ``N - 1`` edges.
+        If the centre has more atoms, the next one is included.
     centre : int
+        Number of the centre client.
 
     Notes
     -----
-    ``N (N - 1) / 2`` matrix products to find who may be the centre, ``N - 1`` assignments to pair each of those that
-    may: one client where shared atoms stand out. A paired atom is never nearer than the nearest one, so whoever offers
-    no less by the nearest ones than another paired is not looked at.
+    ``N (N - 1) / 2`` matrix products rank the clients, and each candidate for the centre costs ``N - 1`` assignments.
+    A paired atom is never nearer than the nearest one. So a client whose nearest atoms already cost as much as the best
+    pairing is skipped: if shared atoms stand out, only one client is paired.
     """
     nearest = _nearest(dictionaries)
     typical: list[Floats] = [np.median(edges, axis=0) if len(edges) else np.zeros(edges.shape[1]) for edges in nearest]
@@ -58,7 +63,7 @@ def star_paths(dictionaries: Sequence[Floats], n_paths: int) -> tuple[Ints, Floa
     at_least = np.array([edges[offer].sum() for edges, offer in zip(typical, offers, strict=True)])
     least, centre, indices = np.inf, 0, np.empty((len(dictionaries), n_paths), dtype=np.intp)
     for m in np.argsort(at_least, kind="stable"):
-        # What rounding leaves of a pairing with itself is no reason to look at all.
+        # The margin keeps rounding errors from making every client a candidate.
         if at_least[m] >= least - 1e-9 * n_paths:
             break
         pairs = [pair_atoms(dictionaries[m][:, offers[m]], D) for D in dictionaries]
@@ -66,17 +71,26 @@ def star_paths(dictionaries: Sequence[Floats], n_paths: int) -> tuple[Ints, Floa
         cost = np.median(edges, axis=0).sum() if len(edges) else 0.0
         if cost < least:
             least, centre, indices = cost, int(m), np.array([index for index, _ in pairs])
-            indices[m] = offers[m]  # itself, even among atoms that it has twice
+            indices[m] = offers[m]  # pair the centre with itself, even if it has an atom twice
     return indices, (len(dictionaries) - 1) * np.sort(typical[centre])[: n_paths + 1], centre
 
 
 def pair_atoms(A: Floats, B: Floats) -> tuple[Ints, Floats]:
-    """Pair each atom of ``A`` with one of ``B``, none twice, at the least sum of squared distances.
+    """Pair each atom of ``A`` with an atom of ``B``, all different, at the least sum of squared distances.
+
+    Parameters
+    ----------
+    A : (d, r_a) array
+        Atoms to pair.
+    B : (d, r_b) array
+        Atoms to choose from, ``r_b >= r_a``.
 
     Returns
     -------
     indices : (r_a,) int
+        The atom of ``B`` for each atom of ``A``.
     distances : (r_a,) array
+        The distance of each pair.
     """
     distances = atom_distances(A, B).astype(np.float64)
     rows, indices = linear_sum_assignment(distances**2)
@@ -84,7 +98,7 @@ def pair_atoms(A: Floats, B: Floats) -> tuple[Ints, Floats]:
 
 
 def _nearest(dictionaries: Sequence[Floats]) -> list[Floats]:
-    """For each client (N - 1, r_i): distances of its atoms to the nearest atom of every other client."""
+    """Return for each client (N - 1, r_i): distances of its atoms to the nearest atom of every other client."""
     rows: list[list[Floats]] = [[] for _ in dictionaries]
     for i, A in enumerate(dictionaries):
         for k, B in enumerate(dictionaries[:i]):
@@ -95,28 +109,29 @@ def _nearest(dictionaries: Sequence[Floats]) -> list[Floats]:
 
 
 def misfits(dictionaries: Sequence[Floats], indices: Ints, unrelated: Floats) -> list[int]:
-    """Return the clients whose matched atoms are no nearer to the other clients' than unrelated atoms would be.
+    """Return the clients whose matched atoms are as far from the others' as unrelated atoms would be.
 
     Parameters
     ----------
     dictionaries : sequence of (d, r_i) arrays
+        Initial dictionaries, by client.
     indices : (N, n_global) int
-        What matching chose, by either method. Atoms are paired anew: behind a client that fits nobody, paths of a chain
-        may have changed places.
+        Atoms that matching chose, by either method. They are paired again, because paths of a chain may have
+        swapped after a misfit.
     unrelated : (r,) array
-        How far apart unrelated atoms lie, see :func:`~perdl_server.algorithm.matching.unrelated_edges`.
+        Distances of unrelated atoms, see :func:`~perdl_server.algorithm.matching.unrelated_edges`.
 
     Returns
     -------
     list of int
-        Empty where less than half of the clients fit: then it is the match that is wrong, not they.
+        Numbers of the clients. Empty if less than half of them fit: then the matching itself is wrong.
 
     Notes
     -----
-    Of each atom the median over the other clients, of each client the median over its atoms.
+    The distance of an atom is the median over the other clients, that of a client the median over its atoms.
     """
     N, n_global = indices.shape
-    # Of two that differ, neither is the one that does; and in one dimension all atoms are the same.
+    # Two clients differ from each other, so neither is the misfit. In one dimension all atoms are the same.
     if N < 3 or n_global == 0 or unrelated[0] == 0:
         return []
     atoms = [D[:, chosen] for D, chosen in zip(dictionaries, indices, strict=True)]

@@ -1,1 +1,1 @@
-"""The federation: who takes part, who is asked, which answers count."""
+"""The federation: who takes part, who is asked, and which answers count."""

@@ -1,4 +1,4 @@
-"""Admission: ask every node who it is, and refuse those that may not take part."""
+"""Admission: ask every node for its name, and refuse nodes that may not take part."""
 
 from __future__ import annotations
 
@@ -21,41 +21,61 @@ from perdl_server.federation.messages import Exchange, GoneError, content_of
 Floats = NDArray[np.floating]
 _log = logging.getLogger("perdl.server")
 
-_LARGEST = 1e6  # norm of a first atom: most are near one, and anything up to this does no harm
+_LARGEST = 1e6  # largest norm of a first atom: most are near one, and up to this they do no harm
 _FACTS = {"start_error": _LARGEST, "mean_share": 1 + 1e-6, "largest_feature_share": 1 + 1e-6}  # largest values
-_LOOK = 0.5  # seconds between two requests for the list of nodes: each costs the SuperLink some 10 ms
+_LOOK = 0.5  # seconds between two requests for the list of nodes; each costs the SuperLink about 10 ms
 
 
 class KeyMismatchError(ProtocolError):
-    """A client's name is not the one that its node's key stands for."""
+    """A client's name differs from the name that belongs to its node's key.
+
+    Parameters
+    ----------
+    text : str
+        What is wrong.
+    """
 
 
 @dataclass(eq=False)
 class Node:
-    """A Flower node and the process that runs there now."""
+    """A Flower node, and the process that runs there now.
+
+    Parameters
+    ----------
+    id : int
+        Flower's number of the node.
+    session : str, optional
+        When Flower first saw the process. Another time means another process.
+    key_name : str
+        Name that belongs to the node's key, if keys have names.
+    refusal : str
+        Why the process may not take part; empty if it may.
+    told : bool
+        Whether the process was told so.
+    """
 
     id: int
-    session: str | None = None  # since when Flower has the process: another time is another process
-    key_name: str = ""  # the name that the node's key stands for, if keys have names
-    refusal: str = ""  # why the process may not take part
-    told: bool = False  # whether the process knows so
+    session: str | None = None
+    key_name: str = ""
+    refusal: str = ""
+    told: bool = False
 
 
 class Admission:
-    """Asks every process once who it is.
+    """Asks every process once for its name and first dictionary.
 
     Parameters
     ----------
     settings : Settings
-        Sent to every node.
+        Settings that every node is sent.
     run : str
         The run's id.
     exchange : Exchange
-        The way to the nodes.
+        Connection to the nodes.
     """
 
     def __init__(self, settings: Settings, run: str, exchange: Exchange) -> None:
-        self.online: set[int] = set()  # the nodes that Flower listed last
+        self.online: set[int] = set()  # nodes in Flower's last list
         self.asked_at = time.monotonic()  # when a node was asked last
         self._settings = settings
         self._run = run
@@ -65,26 +85,26 @@ class Admission:
 
     @property
     def candidates(self) -> list[Node]:
-        """The nodes that were asked and not turned away, by id."""
+        """Nodes that were asked and were not told to leave, by id."""
         return [node for _, node in sorted(self._nodes.items()) if not node.told]
 
     @property
     def refusals(self) -> dict[int, str]:
-        """By node: why it may not take part, told or not."""
+        """Why nodes may not take part, by node, whether they were told or not."""
         return {node.id: node.refusal for node in self._nodes.values() if node.refusal}
 
     @property
     def awaited(self) -> set[int]:
-        """The nodes that were asked and have not answered yet."""
+        """Nodes that were asked and have not answered yet."""
         return {i for i, node in self._nodes.items() if node in self._exchange.open}
 
     def invite(self, *, now: bool = False) -> None:
-        """Ask every new process who it is.
+        """Ask every new process for its name.
 
         Parameters
         ----------
         now : bool
-            Whether to look for new processes at once; otherwise twice a second.
+            Whether to look for new processes at once. Otherwise this happens twice a second at most.
         """
         if time.monotonic() < self._next_look and not now:
             return
@@ -94,7 +114,7 @@ class Admission:
         new = []
         for i, info in sorted(listed.items()):
             node = self._nodes.setdefault(i, Node(i))
-            if node.session != info.last_activated_at:  # it may have mended its predecessor's fault
+            if node.session != info.last_activated_at:  # a new process may have fixed the fault of the former one
                 node.session, node.key_name, node.refusal, node.told = info.last_activated_at, info.name, "", False
                 new.append(node)
         text = self._settings.model_dump_json(exclude_none=True)
@@ -104,16 +124,16 @@ class Admission:
             self.asked_at = time.monotonic()
 
     def hear(self, node: Node, reply: Message, *, tell: bool) -> list[Member]:
-        """Return the client that a node says it is, in a list that is empty if it has gone or is refused.
+        """Return the client at a node, in a list that is empty if the node has gone or is refused.
 
         Parameters
         ----------
         node : Node
-            Who answered.
+            Sender of the answer.
         reply : Message
-            Its answer.
+            The answer.
         tell : bool
-            Whether to tell a node at once that it is refused, whatever the reason.
+            Whether to tell a refused node at once, whatever the reason.
         """
         try:
             return [read_introduction(content_of(reply), node, self._settings.dtype)]
@@ -124,16 +144,16 @@ class Admission:
         return []
 
     def refuse(self, node: int, why: str, *, tell: bool = True) -> None:
-        """Note that a node may not take part.
+        """Record that a node may not take part.
 
         Parameters
         ----------
         node : int
-            Its id.
+            Flower's number of the node.
         why : str
-            For people.
+            The reason, in words.
         tell : bool
-            Whether to tell it so, once, and let it go; otherwise it stays a candidate.
+            Whether to tell the node, once, and let it leave. Otherwise it stays a candidate.
         """
         known = self._nodes.setdefault(node, Node(node))
         if known.told:
@@ -146,23 +166,23 @@ class Admission:
 
 
 def read_introduction(payload: Payload, node: Node, dtype: str) -> Member:
-    """Return the client that a node says it is, after checking what it sent.
+    """Return the client at a node, after checking its answer.
 
     Parameters
     ----------
     payload : Payload
-        Its answer.
+        The node's answer.
     node : Node
-        Who answered.
+        Sender of the answer.
     dtype : str
-        Of the arrays to return.
+        Float type of the returned arrays.
 
     Raises
     ------
     KeyMismatchError
-        If the node's key stands for another name.
+        If the node's key belongs to another name.
     ProtocolError
-        If the answer is not the protocol's, or a number is impossible.
+        If the answer violates the protocol, or a number is impossible.
     """
     name = check_name(payload.scalar("client", str))
     if node.key_name and name != node.key_name:
@@ -195,7 +215,7 @@ def read_introduction(payload: Payload, node: Node, dtype: str) -> Member:
 
 
 def _number(payload: Payload, key: str, kind: type, least: float, most: float) -> Any:
-    """Return a number that a client reported, if it is possible."""
+    """Return a number from a client's answer, if it is in range."""
     value = payload.scalar(key, kind)
     if not least <= value <= most:
         raise ProtocolError(f"{key} = {value:g} cannot be")
@@ -203,7 +223,7 @@ def _number(payload: Payload, key: str, kind: type, least: float, most: float) -
 
 
 def _shape(text: str, d: int) -> str:
-    """Return the shape of a sample, as "28x28", if it is one of ``d`` numbers, else nothing."""
+    """Return the shape of a sample, such as "28x28", if it has ``d`` numbers; else an empty string."""
     sides = text.split("x")
     good = len(sides) <= 4 and all(side.isascii() and side.isdecimal() and len(side) < 10 for side in sides)
     return text if good and math.prod(map(int, sides)) == d else ""

@@ -1,4 +1,4 @@
-"""Members: the clients that take part in a run, and the state of each."""
+"""Members: the clients of a run, and the state of each."""
 
 from __future__ import annotations
 
@@ -20,48 +20,72 @@ Floats = NDArray[np.floating]
 _log = logging.getLogger("perdl.server")
 
 
-class State(Enum):
-    """What the server knows of a member; each event leads to one state."""
+class State(Enum):  # numpydoc ignore=PR01
+    """State of a member. Each event leads to one state."""
 
-    AWAY = "away"  # Flower said that nobody is there, or the server was resumed
-    PRESENT = "present"  # it said who it is, and has no question
-    ASKED = "asked"  # the server sent a question, also to a member that came back
+    AWAY = "away"  # Flower reported that its node has gone, or the server was resumed
+    PRESENT = "present"  # it gave its name, and has no question
+    ASKED = "asked"  # the server sent it a question, perhaps after it came back
     ANSWERED = "answered"  # a valid answer came
     FAILED = "failed"  # an error or an invalid answer came
 
 
 @dataclass(eq=False)
 class Member:
-    """A client of the run, or one that wants to take part, as the server knows it."""
+    """A client of the run, or one that wants to take part.
+
+    Parameters
+    ----------
+    name : str
+        Stable client id.
+    facts : dict
+        What the summary says of it.
+    node : int
+        Its present or last node.
+    state : State
+        Where it stands with the present question.
+    fault : str
+        Why it missed the last question. Only this member is told, if the run ends early.
+    step : int
+        The last round that it had answered when it joined; 0 if it sent its first dictionary.
+    returning : bool
+        Whether it had a state of this run when it joined.
+    dictionary : (d, m) array
+        Its used atoms, until matching.
+    usage : (m,) array
+        Energies of these atoms.
+    indices : (r_g,) int array, optional
+        Which of these atoms are global. They are sent until it has answered a message.
+    """
 
     name: str
-    facts: dict[str, Any]  # for the summary
-    node: int = 0  # where it is, or was last
+    facts: dict[str, Any]
+    node: int = 0
     state: State = State.PRESENT
-    fault: str = ""  # why it missed the last question; told to it alone if the run ends before its time
-    step: int = 0  # the last round that it had answered when it came; 0 where it sent its first dictionary
-    returning: bool = False  # whether it had a state of this run when it came
-    dictionary: Floats = field(default_factory=lambda: np.empty((0, 0)))  # (d, m), its used atoms, until matching
-    usage: Floats = field(default_factory=lambda: np.empty(0))  # (m,), their energies
-    indices: NDArray[np.intp] | None = None  # which of these are global; sent until it has answered a message
+    fault: str = ""
+    step: int = 0
+    returning: bool = False
+    dictionary: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    usage: Floats = field(default_factory=lambda: np.empty(0))
+    indices: NDArray[np.intp] | None = None
 
     @property
     def own_arrays(self) -> dict[str, NDArray[np.intp]]:
-        """What only this member is sent."""
+        """Arrays that only this member is sent."""
         return {} if self.indices is None else {"indices": self.indices}
 
 
 class Members(list[Member]):
-    """The members of a run in the order of their names, whatever the order of arrival.
+    """The members of a run, ordered by name.
 
     Parameters
     ----------
     settings : Settings
-        ``n_clients``, ``quorum`` and ``n_global`` are read.
+        Settings of the run. It uses ``n_clients``, ``quorum`` and ``n_global``.
     server : PermaServer
-        The owner of D^g, to which late clients are aligned.
+        Owner of D^g; late clients are aligned to it.
     members : iterable of Member
-        Those of a run that is resumed.
+        Members of a run that is resumed.
     """
 
     def __init__(self, settings: Settings, server: PermaServer, members: Iterable[Member] = ()) -> None:
@@ -86,16 +110,16 @@ class Members(list[Member]):
         new : Member
             The client, as it introduced itself.
         online : set of int
-            The nodes that are there now.
+            Nodes that are connected now.
         """
         member, matched, n_clients = self._find(new.name), self._server.matched, self._settings.n_clients
-        if new.step and (member is None or not matched):  # before matching nobody has answered a round
+        if new.step and (member is None or not matched):  # no client can have answered a round before matching
             return f"this run knows no {new.name}"
         taken = member is not None and member.state is not State.AWAY and member.node in online - {new.node}
         if taken and not new.returning:
             if not matched:
                 return f"two clients are called {new.name}: give each its own --name"
-            # Flower may not know yet that the former process has gone.
+            # The former process may be dead without Flower knowing it yet.
             return (
                 f"{new.name} takes part already; if that process was killed, start this one again in a minute, or with "
                 "the folder of that one"
@@ -112,12 +136,12 @@ class Members(list[Member]):
         return ""
 
     def admit(self, new: Member) -> Member:
-        """Let a client take part, or a member that came back; return the member.
+        """Let a new client or a returning member take part, and return the member.
 
         Parameters
         ----------
         new : Member
-            The client, as it introduced itself; there is no objection.
+            The client, as it introduced itself. It must have no objection.
         """
         member = self._find(new.name)
         if member is None:
@@ -142,7 +166,7 @@ class Members(list[Member]):
         return member
 
     def remove_mismatches(self) -> dict[int, str]:
-        """Remove the members that cannot be matched with the others; return why, by node."""
+        """Remove the members that do not fit the others, and return why, by node."""
         n_global = self._settings.n_global
         wrong = find_mismatches(self, n_global if isinstance(n_global, int) else 0)
         removed = {member.node: wrong[member.name] for member in self if member.name in wrong}
@@ -151,21 +175,21 @@ class Members(list[Member]):
 
 
 def _needs_match(new: Member, member: Member) -> bool:
-    """Whether the server must choose a client's global atoms: it has not split them, and has no former choice."""
+    """Return whether the server must choose a client's global atoms: it has no split, and no earlier choice."""
     return not new.step and not (member.indices is not None and new.returning)
 
 
 def find_mismatches(clients: Sequence[Member], n_global: int, n_features: int | None = None) -> dict[str, str]:
-    """Return which clients cannot be matched with the others, and why, by name.
+    """Return the clients that do not fit the others, by name, and why.
 
     Parameters
     ----------
     clients : sequence of Member
-        With their first dictionaries, and the mark of their features' names among their ``facts``.
+        Clients with their first dictionaries. Their ``facts`` hold the hash of the features' names.
     n_global : int
-        How many atoms each must have at least.
+        Fewest atoms that each client needs.
     n_features : int, optional
-        d; default the one that most clients have.
+        d; default the number that most clients have.
     """
     found = {}
     marks = {client.name: client.facts.get("names", "") for client in clients}

@@ -16,44 +16,66 @@ from common.protocol import Payload, ProtocolError, payload_bytes, unpack
 
 
 class GoneError(ProtocolError):
-    """Flower answered in place of a node that is not there."""
+    """Flower reported that the node has gone.
+
+    Parameters
+    ----------
+    text : str
+        What is wrong.
+    """
 
 
 @dataclass
 class Question:
-    """What every member is asked, and the valid answers."""
+    """A question to every member, and the valid answers.
 
-    kind: str  # Flower's type of the message
-    when: str  # the phase, for people
-    check: Callable[[Payload], object]  # raises ProtocolError where an answer is not what was asked for
+    Parameters
+    ----------
+    kind : str
+        Flower's type of the message.
+    when : str
+        The phase in words, for messages.
+    check : callable (Payload) -> object
+        Raises ProtocolError if an answer is not valid.
+    arrays : dict of str to array
+        Arrays that every member is sent.
+    scalars : dict of str to int
+        Scalars that every member is sent.
+    answers : dict of str to Payload
+        Valid answers, by client.
+    """
+
+    kind: str
+    when: str
+    check: Callable[[Payload], object]
     arrays: dict[str, NDArray[Any]]
     scalars: dict[str, int] = field(default_factory=dict)
-    answers: dict[str, Payload] = field(default_factory=dict)  # by client
+    answers: dict[str, Payload] = field(default_factory=dict)
 
     @property
     def phase(self) -> str:
-        """Under what its bytes are counted."""
+        """Phase under which its bytes are counted."""
         return self.kind.partition(".")[2]
 
 
 class Exchange:
-    """One run's traffic over a Flower grid, without the three seconds that Flower's ``send_and_receive`` sleeps.
+    """One run's messages over a Flower grid. Flower's ``send_and_receive`` would sleep three seconds each time.
 
     Parameters
     ----------
     grid : Grid
         Flower's connection to the nodes.
     stopped : callable
-        Returns whether somebody asked the run to end.
+        Returns whether the run is to end.
     before : mapping, optional
-        ``bytes`` of the time before the run was resumed.
+        ``bytes`` from before the run was resumed.
 
     Attributes
     ----------
     bytes : dict
-        Of messages' contents, by phase, then ``"to_clients"`` and ``"to_server"``.
+        Bytes of messages' contents, by phase, then ``"to_clients"`` and ``"to_server"``.
     open : dict
-        By recipient: id and phase of the question that it has not answered yet.
+        Unanswered questions, as id and phase, by recipient.
     """
 
     def __init__(
@@ -66,27 +88,27 @@ class Exchange:
         self.open: dict[Any, tuple[str, str]] = {}
 
     def send(self, phase: str, messages: Sequence[Message]) -> list[str]:
-        """Send messages; return the id of each, empty where its node is not there any more.
+        """Send messages, and return the id of each; the id is empty if the node has gone.
 
         Parameters
         ----------
         phase : str
-            Under what the bytes are counted.
+            Phase under which the bytes are counted.
         messages : sequence of Message
-            Sent in one request.
+            Messages, sent in one request.
         """
         self.bytes[phase]["to_clients"] += sum(payload_bytes(message.content) for message in messages)
         return list(self.grid.push_messages(messages)) if messages else []
 
     def ask(self, phase: str, questions: Mapping[Any, Message]) -> None:
-        """Send messages whose answers count; a new question replaces the recipient's former one.
+        """Send messages that need an answer. A new question replaces the recipient's former one.
 
         Parameters
         ----------
         phase : str
-            Under what the bytes are counted.
+            Phase under which the bytes are counted.
         questions : mapping of recipient to Message
-            A recipient whose node is not there any more does not come into ``open``.
+            Message for each recipient. A recipient whose node has gone is not entered in ``open``.
         """
         for recipient, i in zip(questions, self.send(phase, [*questions.values()]), strict=True):
             self.open.pop(recipient, None)
@@ -94,9 +116,9 @@ class Exchange:
                 self.open[recipient] = i, phase
 
     def receive(self) -> list[tuple[Any, Message]]:
-        """Return the answers that have come, each with its sender.
+        """Return the answers that have arrived, each with its sender.
 
-        An answer belongs to the message that it answers: where a node has gone, Flower answers in its place.
+        The sender is found by the message that is answered: if a node has gone, Flower answers in its place.
         """
         senders = {i: recipient for recipient, (i, _) in self.open.items()}
         answers = []
@@ -115,14 +137,14 @@ def content_of(reply: Message) -> Payload:
     Parameters
     ----------
     reply : Message
-        A client's, or Flower's in its place.
+        Answer of a client, or of Flower in its place.
 
     Raises
     ------
     GoneError
-        If Flower says that the node is not there.
+        If Flower reports that the node has gone.
     ProtocolError
-        If the client failed (with its own words), or the answer is not the protocol's.
+        If the client failed (with its own words), or the answer violates the protocol.
     """
     if reply.has_error():
         if reply.error.code == ErrorCode.NODE_UNAVAILABLE:

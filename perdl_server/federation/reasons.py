@@ -1,4 +1,4 @@
-"""Why clients are left out, told once where many have one fault."""
+"""Report why clients are left out, with one line for many clients with the same fault."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Iterable, Mapping
 from common.protocol import natural_key
 
 _NAMED, _TOLD = 5, 5
-"""How many clients, and how many faults, are told one by one."""
+"""Most clients of a fault, and most faults, that are listed one by one."""
 
 
 def by_reason(reasons: Mapping[str, str]) -> list[str]:
-    """Return a line for each reason, with the clients that have it.
+    """Return one line for each reason, with its clients.
 
     Parameters
     ----------
     reasons : mapping of str to str
-        By client, in the order in which they are to be told.
+        Reason of each client, in the order of the report.
     """
     names = defaultdict(list)
     for name, why in reasons.items():
@@ -27,11 +27,12 @@ def by_reason(reasons: Mapping[str, str]) -> list[str]:
 
 
 def merge_similar(reasons: Iterable[str]) -> list[str]:
-    """Return reasons that name their client themselves; of those that differ in numbers and client only, the first.
+    """Merge reasons that differ only in numbers and client's name: only the first of them is returned.
 
     Parameters
     ----------
     reasons : iterable of str
+        Reasons that begin with the client's name.
     """
     kinds = defaultdict(list)
     for why in sorted(reasons, key=natural_key):

@@ -1,4 +1,4 @@
-"""Wait for clients, ask them, count their answers, and let them go."""
+"""Wait for clients, ask them, collect their answers, and let them leave."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ from perdl_server.federation.reasons import by_reason, merge_similar
 _log = logging.getLogger("perdl.server")
 
 LAST_WORD = 10.0
-"""Seconds that clients have to answer when a run ends before its time, or to come back when all rounds are done."""
+"""Seconds to wait for answers if a run ends early, or for clients to come back if all rounds are done."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.2
-"""Seconds between two looks for answers: the pause doubles from the first to the longest."""
+"""Seconds between two polls for answers; the pause doubles from the first to the longest."""
 
 
 class Federation:
-    """Asks the members of a run, and waits for them for a bounded time.
+    """Asks the members of a run, and waits a limited time for their answers.
 
     Parameters
     ----------
     settings : Settings
-        ``n_clients``, ``quorum`` and the two timeouts are read.
+        Settings of the run. It uses ``n_clients``, ``quorum`` and the two timeouts.
     exchange : Exchange
-        The way to the nodes.
+        Connection to the nodes.
     run : str
         The run's id.
     server : PermaServer
-        The owner of D^g.
+        Owner of D^g.
     members : iterable of Member
-        Those of a run that is resumed.
+        Members of a run that is resumed.
 
     Attributes
     ----------
     patience : float, optional
-        Seconds to wait, whoever comes and answers: instead of both timeouts, and without a quorum.
+        If set, seconds to wait instead of both timeouts, and no quorum is needed.
     """
 
     def __init__(
@@ -63,14 +63,14 @@ class Federation:
         self.patience: float | None = None
 
     def join(self) -> None:
-        """Wait for nodes, ask each for D_i^(0) and its name, and keep those that fit together.
+        """Wait for nodes, ask each for its name and D_i^(0), and keep those that fit together.
 
-        A node is asked as soon as it appears, so a client that dies after joining holds up nobody.
+        A node is asked as soon as it appears, so a client that dies after joining delays nobody.
 
         Raises
         ------
         FederationError
-            If fewer than the quorum join, can start and fit, or two have the same name.
+            If fewer clients than the quorum join, can start and fit together.
         """
         s, members, admission = self.settings, self.members, self.admission
         began = time.monotonic()
@@ -103,7 +103,7 @@ class Federation:
             _log.warning(text, len(members), s.n_clients, time.monotonic() - began, quorum)
 
     def rejoin(self) -> None:
-        """Wait for the members of a resumed run to come back, for ``join_timeout`` seconds at most.
+        """Wait up to ``join_timeout`` seconds for the members of a resumed run to come back.
 
         Raises
         ------
@@ -125,15 +125,15 @@ class Federation:
             )
 
     def ask(self, question: Question) -> list[tuple[Member, Payload]]:
-        """Ask every member that is there, and those that come back meanwhile; return the valid answers.
+        """Ask every present member, and members that come back meanwhile; return the valid answers.
 
-        The server waits for all members that are there, for ``round_timeout`` seconds at most. If there is no quorum
-        because members are away, it waits for them to come back, for ``join_timeout`` seconds in all.
+        The server waits for all present members, for ``round_timeout`` seconds at most. If members are away and the
+        quorum is not reached, it waits for them to come back, for ``join_timeout`` seconds in all.
 
         Parameters
         ----------
         question : Question
-            Its ``answers`` are filled in.
+            The question; its ``answers`` are filled in.
 
         Returns
         -------
@@ -143,7 +143,7 @@ class Federation:
         Raises
         ------
         FederationError
-            If the answers are fewer than the quorum; names who is missing and why.
+            If there are fewer answers than the quorum. It names the missing clients and why.
         """
         s, members, when = self.settings, self.members, question.when
         timeout, limit = (s.round_timeout, s.join_timeout) if self.patience is None else (self.patience, self.patience)
@@ -172,25 +172,25 @@ class Federation:
         return [(member, question.answers[member.name]) for member in members if member.name not in missing]
 
     def finish(self, arrays: dict[str, NDArray[Any]]) -> None:
-        """Send the final D^g; each client writes its own model and answers with scalars.
+        """Send the final D^g. Each client writes its own model and answers with scalars.
 
         Parameters
         ----------
         arrays : dict
-            D^g.
+            Holds D^g.
         """
         for member, payload in self.ask(Question(FINISH, "the end", _final_facts, arrays)):
             member.facts |= _final_facts(payload)
 
     def dismiss(self, arrays: dict[str, NDArray[Any]], why: str) -> None:
-        """Let all clients go before the run's end, and wait ``LAST_WORD`` seconds for their answers.
+        """Let all clients leave before the run's end, and wait ``LAST_WORD`` seconds for their answers.
 
         Parameters
         ----------
         arrays : dict
-            The present D^g; empty before there is one.
+            Holds the present D^g; empty before there is one.
         why : str
-            The reason for those that have no fault; the others are told their own fault, and nobody another's.
+            Reason for clients without a fault. Others are told their own fault; nobody is told another client's.
         """
         members, questions = {member.node: member for member in self.members}, {}
         for node in self.admission.candidates:
@@ -209,7 +209,7 @@ class Federation:
                 break
 
     def _wait(self, timeout: float, *, heed_stop: bool = True) -> Iterator[float]:
-        """Yield the seconds so far, with growing pauses; this is the only loop in which the server waits."""
+        """Yield the seconds so far, with growing pauses. The server waits only in this loop."""
         began, pause = time.monotonic(), _FIRST_PAUSE
         while True:
             if heed_stop and self.exchange.stopped():
@@ -222,7 +222,7 @@ class Federation:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _handle_events(self, question: Question | None = None, *, invite: bool = True) -> None:
-        """Ask new processes who they are, if ``invite``, and let the answers that have come change members' states."""
+        """Ask new processes for their names (if ``invite``), and update members by the answers that have arrived."""
         if invite:
             self.admission.invite()
         matched, failed = self.server.matched, False
@@ -233,7 +233,7 @@ class Federation:
             elif question:
                 self._take_answer(question, sender, reply)
                 failed |= sender.state is State.FAILED
-        if failed:  # a new process may have got the question to the one before it
+        if failed:  # a new process may have received its predecessor's question
             self.admission.invite(now=True)
         back = []
         for new in sorted(arrivals, key=lambda new: natural_key(new.name)):
@@ -268,12 +268,12 @@ class Federation:
             question.answers[member.name] = payload
 
     def _some_may_answer(self) -> bool:
-        """Whether an answer may come: where one failed, from a new process that was just asked who it is."""
+        """Return whether an answer may still come, perhaps from a new process in place of one that failed."""
         failed = {member.node for member in self.members if member.state is State.FAILED}
         return any(member.state is State.ASKED for member in self.members) or bool(failed & self.admission.awaited)
 
     def _note_missing(self, question: Question, late: str) -> dict[str, str]:
-        """Note and return why members did not answer."""
+        """Record and return why members did not answer."""
         missing = [member for member in self.members if member.state is not State.ANSWERED]
         for member in missing:
             if question.kind == UPDATE:
@@ -284,6 +284,6 @@ class Federation:
 
 
 def _final_facts(payload: Payload) -> dict[str, float]:
-    """Return what a client reports at the end; its error must be there."""
+    """Return a client's final facts; its error is required."""
     keys = ["error", *(key for key in ("shared", "own", "local_distance") if key in payload.scalars)]
     return {f"final_{key}": payload.scalar(key, float) for key in keys}

@@ -1,4 +1,4 @@
-"""Which answers may enter D^g."""
+"""Check which answers may be aggregated."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ Floats = NDArray[np.floating]
 METRICS = ("error_before_update", "nonzeros", "reassigned")
 
 _PROPORTION = 1e3
-"""Atoms have a norm near one. A robust aggregation must bear what a norm below this hides."""
+"""Largest norm of an atom relative to D^g. Normal norms are near one; robust aggregations must tolerate the rest."""
 
 _NOTHING = 1e-6
 
 
 def check_update(payload: Payload, t: int, present: Floats, aggregation: Aggregation) -> None:
-    """Check a client's answer of round ``t``.
+    """Check a client's answer to round ``t``.
 
     Parameters
     ----------
     payload : Payload
-        The answer.
+        The client's answer.
     t : int
-        The round that was asked for.
+        Round of the question.
     present : (d, r_g) array
-        D^g as it was sent.
+        D^g in the question.
     aggregation : Aggregation
-        Which arrays it needs.
+        Says which arrays are needed.
 
     Raises
     ------
     ProtocolError
-        If it is of another round, an array is of another shape or kind or not finite, an atom is zero or out of all
-        proportion, an energy is negative, or a metric is missing.
+        If the round differs, an array has the wrong shape or type or is not finite, an atom is zero or far too large,
+        an energy is negative, or a metric is missing.
     """
     answered = payload.scalar("round", int)
     if answered != t:
