@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,7 +88,7 @@ class ClientModel:
         energy: Floats = (left * left).sum(axis=0)
         return energy
 
-    def error(self, X: Floats, k: int | None = None) -> float:
+    def error(self, X: Floats, k: int | None = None, part: Literal["all", "shared", "own"] = "all") -> float:
         """Return ||Z - DX|| / ||Z|| of preprocessed samples Z, as a run reports it; 0 if they are all zero.
 
         Parameters
@@ -96,9 +97,13 @@ class ClientModel:
             Samples, before they are preprocessed.
         k : int, optional
             At most so many atoms a sample, by orthogonal matching pursuit; default the coder that the run learnt with.
+        part : {"all", "shared", "own"}
+            Of which atoms D and X are: what this part alone leaves.
         """
-        Z, D = self._prepared(X), self.dictionary
-        return relative_error(Z, D, self.coder(Z, D) if k is None else omp(Z, D, k))
+        Z, D, r_g = self._prepared(X), self.dictionary, self.global_dictionary.shape[1]
+        codes = self.coder(Z, D) if k is None else omp(Z, D, k)
+        atoms = {"all": slice(None), "shared": slice(r_g), "own": slice(r_g, None)}[part]
+        return relative_error(Z, D[:, atoms], codes[atoms])
 
     def explained(self, X: Floats) -> float:
         """Return 1 - ||Z - DX||^2 / ||Z||^2 of preprocessed samples Z; 1 if they are all zero."""

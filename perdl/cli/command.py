@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import gc
+import inspect
 import logging
 import os
 import re
@@ -56,6 +57,11 @@ class Command(TyperCommand):
                     f"{error.message}; a setting is -c key=value, without spaces around =", ctx
                 ) from None
             raise
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Let the screen break the lines of a paragraph, not the source."""
+        self.help = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(self.help or ""))
+        super().format_help(ctx, formatter)
 
 
 class Commands(TyperGroup):
