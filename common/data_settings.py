@@ -28,7 +28,8 @@ class DataSettings(Table):
     variable: str | None = Field(None, description="name of the array in .npz, .mat and HDF5 files")
     drop: str | None = Field(
         None,
-        description='names or numbers, from 1, of columns of tables (CSV, Parquet, Feather) to leave out: "id, time"',
+        description='names or numbers, from 1, of columns of tables (CSV, Parquet, Feather) to leave out: "id, time"; '
+        "a name is left out of the files that have it",
     )
     n_samples: int | None = Field(None, ge=1, description="samples a client; default 200 synthetic, 500 mnist")
     center: bool = Field(False, description="subtract each client's own mean of every feature")

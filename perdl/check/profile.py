@@ -34,6 +34,8 @@ class Look:
     name : str
         Of the client in a simulation of these files.
     file : str
+    drop : str
+        Columns that the client leaves out, as ``--drop`` takes them.
     samples, features : int
         After the cut, if the settings cut.
     shape : list of int
@@ -58,6 +60,7 @@ class Look:
 
     name: str
     file: str
+    drop: str | None = None
     samples: int | None = None
     features: int | None = None
     shape: list[int] = field(default_factory=list)

@@ -89,12 +89,13 @@ def _print_report(report: Report) -> None:
         )
         options = "".join(
             f" --{key.replace('_', '-')} {shlex.quote(str(report.suggested[f'data.{key}']))}"
-            for key in ("samples_in", "variable", "drop")
+            for key in ("samples_in", "variable")
             if f"data.{key}" in report.suggested
         )
         for look in report.clients:
+            dropped = f" --drop {shlex.quote(look.drop)}" if look.drop else ""
             client = f"perdl client --insecure --server {_HERE} --name {shlex.quote(look.name)}"
-            print_line(out, f"{client} --data {shlex.quote(look.file)}{options}")
+            print_line(out, f"{client} --data {shlex.quote(look.file)}{options}{dropped}")
 
 
 def _as_overrides(report: Report) -> str:

@@ -9,6 +9,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from perdl_client.data.samples import Samples
 from perdl_client.data.units import MOST, untouched
 from perdl_client.data.video_layouts import LAYOUTS, crop
 from perdl_client.data.windows_patches import Cut
+from perdl_client.formats.columns import Absent, drop_option, leaving_out, require_some_have
 from perdl_client.formats.file_checks import file_error, is_data
 from perdl_client.formats.read import Features, load_samples
 from perdl_client.formats.video import frame_folder, read_frames
@@ -225,13 +227,24 @@ def _load(identity: Identity, settings: Settings) -> Samples:
         return Samples(np.ascontiguousarray(pixels[chosen].T) / 255.0, (28, 28))
     if data.source == "video":
         return _plain(frame_samples(settings, identity.partition))
-    return load_samples(
-        _one_file_each(settings)[identity.partition],
-        samples_in=data.samples_in,
-        variable=data.variable,
-        drop=data.drop,
-        dtype=settings.dtype,
-    )
+    return read_file(settings, _one_file_each(settings)[identity.partition], Absent())
+
+
+def read_file(settings: Settings, path: Path, absent: Absent, *, allow_nan: bool = False) -> Samples:
+    """Return the samples of one file of a simulation; names in ``data.drop`` that it lacks are added to ``absent``."""
+    data = settings.data
+
+    def read(drop: str | None) -> Samples:
+        return load_samples(
+            path,
+            samples_in=data.samples_in,
+            variable=data.variable,
+            drop=drop,
+            allow_nan=allow_nan,
+            dtype=settings.dtype,
+        )
+
+    return leaving_out(data.drop, read, absent)
 
 
 def _plain(data: Floats) -> Samples:
@@ -336,7 +349,8 @@ def check_data(settings: Settings) -> list[str]:
     Raises
     ------
     DataError
-        If a file cannot be used, or its samples have other features than the first file's, or features of other names.
+        If a file cannot be used, or its samples have other features than the first file's, or features of other names,
+        or no file has a column that is to be left out.
     """
     if settings.data.source == "memory":
         raise DataError(NO_ARRAYS)
@@ -352,25 +366,26 @@ def check_data(settings: Settings) -> list[str]:
         check_fit(settings, len(frame_samples(settings, 0)), "client-1")
     if settings.data.source != "files":
         return []
-    features, samples_in, seen = Features(), settings.data.samples_in, {}
+    features, samples_in, seen, absent = Features(), settings.data.samples_in, {}, Absent()
     notes: dict[str, list[str]] = {}  # who, by what is said
+    differs: DataError | None = None
     for name, path in zip(client_names(settings), _one_file_each(settings), strict=True):
-        samples = load_samples(
-            path,
-            samples_in=samples_in,
-            variable=settings.data.variable,
-            drop=settings.data.drop,
-            dtype=settings.dtype,
-        )
+        samples = read_file(settings, path, absent)
         for note in samples.notes:
             notes.setdefault(note, []).append(name)
         if wrong := features.compare(samples, str(path), samples_in):
-            raise file_error(path, wrong)
-        check_features(settings, name, math.prod(cut_of(settings.data, samples.shape).piece))
+            differs = differs or file_error(path, wrong)
+            if not absent:  # else a misspelt name of a column to leave out may be why
+                raise differs
+        else:
+            check_features(settings, name, math.prod(cut_of(settings.data, samples.shape).piece))
         seen[name] = facts(samples.data, samples.shape, samples.names)
+    require_some_have(absent, len(seen))
+    if differs is not None:
+        raise differs
     told = [f"{listed(names)}: {note}" for note, names in notes.items()]
     turn = f'set data.samples_in = "{"columns" if samples_in == "rows" else "rows"}"'
-    return told + doubts(seen, turn, settings.data)
+    return told + doubts(seen, turn, settings.data, partial(drop_option, "-c data.drop=", settings.data.drop))
 
 
 def check_features(settings: Settings, name: str, n_features: int) -> None:

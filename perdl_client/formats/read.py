@@ -19,7 +19,7 @@ from common.errors import SettingsError
 from common.settings import Dtype
 from perdl_client.data.samples import Samples, plainly
 from perdl_client.formats.arrow import read_arrow
-from perdl_client.formats.columns import column_name, lacking
+from perdl_client.formats.columns import Absent, column_name, lacking, leave_out_odd, leaving_out, require_some_have
 from perdl_client.formats.csv import place_in_csv, read_csv
 from perdl_client.formats.file_checks import OTHER_FORMATS, file_error, is_data, reading, require_no_other_kind
 from perdl_client.formats.hdf5 import read_hdf5
@@ -108,12 +108,18 @@ def load_samples(
     if samples_in not in ("rows", "columns"):
         raise SettingsError(f'samples_in is {samples_in!r}; it must be "rows" or "columns"')
     path = Path(path)
-    features, parts = Features(), []
-    for file in _parts(path):
-        part = _load_part(file, samples_in, variable, drop, allow_nan, dtype)
+    features, parts, absent = Features(), [], Absent()
+    files = _parts(path)
+    for file in files:
+
+        def read(drop: str | None, file: Path = file) -> Samples:
+            return _load_part(file, samples_in, variable, drop, allow_nan, dtype)
+
+        part = leaving_out(drop, read, absent)
         if wrong := features.compare(part, file.name, samples_in):
             raise file_error(file, wrong)
         parts.append(part)
+    require_some_have(absent, len(files))
     notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
     shape, rate = parts[0].shape, parts[0].rate
     with reading(path, "a folder of data"):
@@ -161,7 +167,8 @@ class Features:
         d, expected = math.prod(samples.shape), math.prod(self.shape)
         if d != expected:
             if samples.names and self.names and (lacks := lacking(samples.names, self.names)):
-                return f"has {d} columns, {self._first_named!r} has {expected}: it {lacks}; give all the same columns"
+                cure = f"give all the same columns{leave_out_odd(samples.names, self.names)}"
+                return f"has {d} columns, {self._first_named!r} has {expected}: it {lacks}; {cure}"
             cure = "; give all files the same features in the same order"
             if other := _turned(samples, expected, samples_in):
                 cure = f"; the transpose would fit: turn that file, or let its client alone read samples in {other}"

@@ -8,6 +8,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from flwr.app import Context, Message
@@ -79,14 +80,19 @@ def node_config(
     told["folder"] = str(place)
     if data is not None:
         from perdl_client.data.quality import doubts, facts
+        from perdl_client.formats.columns import drop_option
         from perdl_client.formats.read import Orientation, load_samples
 
         if samples_in not in ("rows", "columns"):
             raise SettingsError(f"--samples-in {samples_in}: must be rows or columns")
         way: Orientation = "columns" if samples_in == "columns" else "rows"
         samples = load_samples(data, samples_in=way, variable=variable, drop=drop)
+        option = partial(drop_option, "--drop ", drop)
         turn = f"add --samples-in {'columns' if samples_in == 'rows' else 'rows'}"
-        for note in (*samples.notes, *doubts({name: facts(samples.data, samples.shape, samples.names)}, turn)):
+        for note in (
+            *samples.notes,
+            *doubts({name: facts(samples.data, samples.shape, samples.names)}, turn, drop=option),
+        ):
             on_doubt(note)
         told |= {"data": str(data.resolve()), "samples-in": samples_in}
         if variable:

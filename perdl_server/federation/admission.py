@@ -254,7 +254,8 @@ def misfits(arrivals: Mapping[str, Floats], wanted: int, n_features: int | None 
         if len(D) != d:
             found[name] = (
                 f"{name} has {len(D)} features, {typical} has {d}: all clients' samples must have the same features "
-                "in the same order (and, unless samples are in rows, be read with --samples-in columns)"
+                "in the same order (a client leaves columns out with --drop COLUMN; samples that are in columns are "
+                "read with --samples-in columns)"
             )
         elif D.shape[1] < wanted:
             found[name] = f"{name} has {D.shape[1]} usable atoms, fewer than n_global = {wanted}"

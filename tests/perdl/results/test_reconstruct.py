@@ -61,8 +61,8 @@ def test_parts_of_a_table_add_up_in_its_own_units(table):
     error = np.linalg.norm(parts["rest"]) / np.linalg.norm(rows)
     with open(folder / "run" / "summary.json") as file:
         of_the_run = next(iter(json.load(file)["clients"].values()))["final_error"]
-    told = f"the rest is {of_the_run:.3g} of the norm of the data as the run counts it, {error:.3g} in the units of the file"
-    assert f"{told}; 300 samples" in text
+    both = f"{of_the_run:.3g} of the norm of the data as the run counts it, {error:.3g} in the units of the file"
+    assert f"the rest is {both}; 300 samples" in text
     text = perdl("reconstruct", model, data, "--output", folder / "all.csv")[1]
     assert f"relative error {of_the_run:.3g} as the run counts it, {error:.3g} in the units of the file; 300" in text
     assert of_the_run > 10 * error, "the mean is not what a run explains"
