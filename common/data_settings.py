@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -80,6 +81,13 @@ class DataSettings(Table):
         numbers = bool(values) and all(isinstance(one, int | float) and not isinstance(one, bool) for one in values)
         return ", ".join(f"{one:g}" if one == float(f"{one:g}") else repr(one) for one in values) if numbers else value
 
+    @field_validator("divide_by")
+    @classmethod
+    def _positive(cls, value: str | None) -> str | None:
+        if value is not None and not all(0 < number < math.inf for number in numbers_in(value) or [0.0]):
+            raise ValueError(f'"{value}" must be positive numbers with commas between, as "1, 200, 0.5"')
+        return value
+
     @field_validator("drop", mode="before")
     @classmethod
     def _columns(cls, value: Any) -> Any:
@@ -121,6 +129,14 @@ class DataSettings(Table):
     def video_window(self) -> int:
         """Frames in a row that a client of a fixed camera holds."""
         return self.window or 4
+
+
+def numbers_in(text: str) -> list[float]:
+    """Return numbers with commas between; nothing if one of them is none."""
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        return []
 
 
 def _quoted(name: str) -> str:

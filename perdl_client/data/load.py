@@ -22,14 +22,14 @@ from common.settings import LearningSettings, Settings
 from common.synthetic import ClientTruth, generate
 from common.words import listed
 from perdl_client.data.mnist import label_partition, load_mnist
-from perdl_client.data.preprocessing import Preprocessing, cut_of, fit_preprocessing
+from perdl_client.data.preprocessing import Preprocessing, constants, cut_of, fit_preprocessing
 from perdl_client.data.quality import different_units, doubts, facts
 from perdl_client.data.samples import Samples
 from perdl_client.data.units import MOST, untouched
 from perdl_client.data.video_layouts import LAYOUTS, crop
 from perdl_client.data.windows_patches import Cut
 from perdl_client.formats.columns import Absent, drop_option, leaving_out, require_some_have
-from perdl_client.formats.file_checks import file_error, is_data
+from perdl_client.formats.file_checks import file_error, is_data, nearest
 from perdl_client.formats.read import Features, load_samples
 from perdl_client.formats.video import frame_folder, read_frames
 from perdl_client.learning.initialization import check_fit
@@ -287,12 +287,17 @@ def client_files(settings: Settings) -> list[Path]:
     """
     path = settings.data.path
     if not path:
-        raise DataError('data.path is not set: with data.source = "files" it names a folder or a glob, a file a client')
+        raise DataError(
+            'data.path is not set: with data.source = "files" it names a folder or a glob, a file a client: '
+            'perdl simulate files -c "data.path=samples/*.csv"'
+        )
     place = Path(path)
     inside = place.iterdir() if place.is_dir() else map(Path, glob.glob(path))
     found = sorted(filter(is_data, inside), key=lambda p: natural_key(str(p)))
     if not found:
-        raise DataError(f"data.path = {path!r}: no file matches in {Path.cwd()}; correct the path")
+        near = nearest(path)
+        cure = f"did you mean {near!r}?" if near else "correct the path"
+        raise DataError(f"data.path = {path!r}: no file matches in {Path.cwd()}; {cure}")
     return found
 
 
@@ -378,7 +383,8 @@ def check_data(settings: Settings) -> list[str]:
             if not absent:  # else a misspelt name of a column to leave out may be why
                 raise differs
         else:
-            check_features(settings, name, math.prod(cut_of(settings.data, samples.shape).piece))
+            cut = cut_of(settings.data, samples.shape)
+            check_features(settings, name, math.prod(cut.piece), cut.channels)
         seen[name] = facts(samples.data, samples.shape, samples.names)
     require_some_have(absent, len(seen))
     if differs is not None:
@@ -388,8 +394,8 @@ def check_data(settings: Settings) -> list[str]:
     return told + doubts(seen, turn, settings.data, partial(drop_option, "-c data.drop=", settings.data.drop))
 
 
-def check_features(settings: Settings, name: str, n_features: int) -> None:
-    """Hold the settings to the number of features of one client's data.
+def check_features(settings: Settings, name: str, n_features: int, channels: int = 0) -> None:
+    """Hold the settings to the number of features of one client's data, of windows and images with so many channels.
 
     Raises
     ------
@@ -399,6 +405,8 @@ def check_features(settings: Settings, name: str, n_features: int) -> None:
     check_fit(settings.for_client(name), n_features, name)
     if isinstance(settings.n_global, int) and settings.n_global > n_features:
         raise SettingsError(f"n_global = {settings.n_global}: must be at most the {n_features} features")
+    if settings.data.divide_by is not None:
+        constants(settings.data.divide_by, n_features, channels or n_features, name)
 
 
 def is_simulation() -> bool:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from common.data_settings import DataSettings
+from common.data_settings import DataSettings, numbers_in
 from common.errors import DataError, SettingsError
 from perdl_client.data.windows_patches import Cut
 
@@ -157,16 +157,9 @@ def constants(text: str, d: int, channels: int, name: str) -> Floats:
     Raises
     ------
     SettingsError
-        If they are no positive numbers, or their count does not go with the features.
+        If their count does not go with the features.
     """
-    try:
-        values = np.array([float(part) for part in text.split(",")])
-    except ValueError:
-        values = np.array([np.nan])
-    if not (np.isfinite(values) & (values > 0)).all():
-        raise SettingsError(
-            f'data.divide_by = "{text}": must be positive numbers with commas between, as "1, 200, 0.5"'
-        )
+    values = np.array(numbers_in(text))
     if len(values) not in (1, channels, d):
         each = f"{d} features" if channels == d else f"{channels} channels"
         raise SettingsError(f"data.divide_by has {len(values)} numbers, {name} has {each}: give one for each")

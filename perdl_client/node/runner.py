@@ -50,7 +50,7 @@ def node_config(
     overrides : sequence of str
         ``key=value`` of learning settings that are this client's own.
     on_doubt : callable (str) -> object
-        Told of what is doubtful about the data.
+        Told of what is doubtful about the data, and that there are none.
     drop : str, optional
         Names or numbers of columns of tables to leave out, with commas between.
 
@@ -99,9 +99,11 @@ def node_config(
             told["variable"] = variable
         if drop:
             told["drop"] = drop
-    elif match := re.fullmatch(r"client-(\d{1,6})", name):
-        # client-3 of a synthetic federation is its third: weak clients are counted by number.
-        told["partition-id"] = max(int(match[1]) - 1, 0)
+    else:
+        on_doubt("no data given: samples are made up, and a server whose data are files refuses them: give --data FILE")
+        if match := re.fullmatch(r"client-(\d{1,6})", name):
+            # client-3 of a synthetic federation is its third: weak clients are counted by number.
+            told["partition-id"] = max(int(match[1]) - 1, 0)
     return told
 
 

@@ -417,6 +417,13 @@ MISTAKES = [
         "data.divide_by, as perdl check proposes",
     ),
     Mistake(
+        "Constants for another number of features",
+        lambda: (good_files(wrong=""), over_files("-c", "data.divide_by=1,2,3"))[1],
+        2,
+        ("data.divide_by has 3 numbers", "ada has 5 features"),
+        "one for each feature, or one for all",
+    ),
+    Mistake(
         "Names of columns in another order",
         reordered,
         3,
@@ -572,7 +579,7 @@ MISTAKES = [
         "A pattern that matches nothing",
         lambda: (good_files(), over_files(path="data/*.tsv"))[1],
         3,
-        ("data/*.tsv", "correct the path"),
+        ("data/*.tsv", "did you mean 'data/*.csv'"),
         "correct the pattern",
     ),
     Mistake(

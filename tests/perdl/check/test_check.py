@@ -220,6 +220,21 @@ def test_mistakes_end_in_one_line(tmp_path, monkeypatch, arguments, code, line):
     assert len(done.output.strip().splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [("dta", "data"), ("dta/*.npy", "data/*.npy"), ("data/*.nyp", "data/*.npy"), ("data/sub/1.py", "data/sub/1.npy")],
+)
+def test_a_path_misspelt_is_told_what_was_meant(tmp_path, monkeypatch, path, meant):
+    monkeypatch.chdir(tmp_path)
+    Path("data/sub").mkdir(parents=True)
+    np.save("data/sub/1.npy", samples())
+    np.save("data/2.npy", samples())
+    for said in (run(path), invoked(f"perdl simulate files -c 'data.path={path}'")):
+        assert said.exit_code == 3
+        assert f"did you mean '{meant}'?" in said.output
+    assert "correct the path" in run("xyz").output
+
+
 def test_options_of_the_readers(tmp_path):
     np.savez(tmp_path / "a.npz", x=samples().T, y=samples())
     done = run(tmp_path / "a.npz", "--samples-in", "columns", "-c", "data.variable=x")
