@@ -46,6 +46,18 @@ class PlainLog(logging.Formatter):
         return "\n".join([*_frames(ei), ei[0].__name__ if ei[0] else ""])
 
 
+class Notes(PlainLog):
+    """Lines of perdl's own log in the form of a command's other notes: whose it is, and the text."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """Return "ada: note: ..."; another program's line stays as it is."""
+        if record.name.partition(".")[0] != "perdl":
+            return super().formatMessage(record)
+        who = [str(name)] if (name := _about.get({}).get("client")) else []
+        kind = "note" if record.levelno < logging.ERROR else "error"
+        return ": ".join([*who, kind, record.getMessage()])
+
+
 class JsonLog(logging.Formatter):
     """One JSON object a line: ``time`` (seconds, UTC), ``level``, ``logger``, ``text``, and what it is about."""
 
@@ -101,10 +113,13 @@ def _once() -> Callable[[logging.LogRecord], bool]:
 
 
 def start_log(level: int = logging.WARNING) -> None:
-    """Print perdl's log from ``level`` on to standard error, and add all of it to the file that ``PERDL_LOG`` names."""
+    """Print perdl's log from ``level`` on to standard error, and add all of it to the file that ``PERDL_LOG`` names.
+
+    What goes wrong is printed as notes; where all is printed, lines tell their time too.
+    """
     plain = logging.StreamHandler()
     plain.setLevel(level)
-    plain.setFormatter(PlainLog())
+    plain.setFormatter(PlainLog() if level < logging.WARNING else Notes())
     plain.addFilter(_once())
     logging.basicConfig(handlers=[plain])
     log = logging.getLogger("perdl")

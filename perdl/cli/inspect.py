@@ -60,7 +60,7 @@ def check(
     with err.status("reading") as status:
         report = checks.check(files, settings, places[0] if len(places) == 1 else None, status.update)
     if as_json:
-        typer.echo(json.dumps(report.as_dict(), indent=2))
+        out.write_line(json.dumps(report.as_dict(), indent=2))
     else:
         _print_report(report)
     if report.problems:

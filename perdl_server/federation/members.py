@@ -153,7 +153,8 @@ class Roster:
             return None
         member = Member(arrival.name, arrival.facts, arrival.node)
         with about(client=arrival.name):
-            _log.info("takes part: %d samples, %d atoms sent", arrival.facts["n_samples"], arrival.dictionary.shape[1])
+            used = f"{arrival.dictionary.shape[1]} of its {arrival.facts['n_atoms']} atoms in use"
+            _log.info("takes part: %d samples, %s", arrival.facts["n_samples"], used)
         self.members = sorted([*self.members, member], key=lambda member: natural_key(member.name))
         return member
 
