@@ -93,6 +93,12 @@ def warnings(run: Ended) -> list[str]:
     return [text for check in (*checks, _mean, _one_feature, _few_samples, _badly_explained) if (text := check(run))]
 
 
+def doubtful_data(clients: Mapping[str, Mapping[str, Any]], settings: Settings) -> list[str]:
+    """Return what of :func:`warnings` is about the data alone, and can be known before a run."""
+    run = Ended({}, clients, settings, np.empty((0, 0)), np.empty(0))
+    return [text for check in (_mean, _one_feature, _few_samples) if (text := check(run))]
+
+
 def _alone(run: Ended) -> str:
     if len(run.clients) == 1 and run.report["n_global"]:
         return "one client alone took part: nothing is known to be shared"

@@ -23,18 +23,18 @@ from typing import Any, ParamSpec
 
 import click
 import typer
-from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 
 from common.errors import INTERRUPTED, PerdlError, SettingsError
 from common.logs import LOG, start_log
 from common.settings import Settings, load_settings, parse_override
 from common.settings_errors import all_names
+from perdl.monitoring.output import Output
 
 P = ParamSpec("P")
 
-out = Console()
-err = Console(stderr=True)
+out = Output()
+err = Output(stderr=True)
 _folder: Path | None = None
 """Where results of this command go, once known."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,10 @@ def print_line(console: Console, text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def print_summary(console: Console, summary: Mapping[str, Any], folder: Path | None) -> None:
-    """Print what a run found, and in which folder it is."""
+def print_summary(
+    console: Console, summary: Mapping[str, Any], folder: Path | None, told: Collection[str] = ()
+) -> None:
+    """Print what a run found, without the notes that were ``told`` before, and in which folder it is."""
     from perdl.monitoring.progress import human_bytes
 
     final = summary["final"]
@@ -38,7 +40,7 @@ def print_summary(console: Console, summary: Mapping[str, Any], folder: Path | N
         lines.append(f"consensus of the least agreed atom {final['consensus']['min']:.3f}{change}")
     if "global_distance" in final:
         lines.append(f"distance of D^g to the truth: {final['global_distance']:.1e}")
-    lines += [f"note: {text}" for text in summary.get("warnings", [])]
+    lines += [f"note: {text}" for text in summary.get("warnings", []) if text not in told]
     if folder is not None:
         lines.append(f"results: {folder}")
     for line in lines:

@@ -59,7 +59,10 @@ def samples(
 
     from common.synthetic import generate
 
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise SettingsError(f"{folder} is a file, or lies in one: name a folder: perdl samples FOLDER") from None
     for i in (1, 2, 3):
         path = folder / f"{i}.csv"
         if path.exists():

@@ -20,6 +20,7 @@ from common.words import listed
 from perdl.results.run_result import read_summary
 from perdl_client.data.load import check_data, client_files, client_names, video_frames
 from perdl_server.checkpoint import NEWEST, load_checkpoint
+from perdl_server.diagnostics import doubtful_data
 from perdl_server.results import LAST_ROUND, NEW, RESUMED, SERVED, STOP, stop_run_in
 
 RESUMABLE = ("rounds", "tolerance", "quorum", "join_timeout", "round_timeout")
@@ -30,6 +31,7 @@ def simulate(
     settings: Settings,
     engine: Engine = "in-process",
     on_start: Callable[[int, int], object] = lambda done, total: None,
+    on_doubts: Callable[[list[str]], object] = lambda doubts: None,
 ) -> dict[str, Any]:
     """Simulate all clients on this machine.
 
@@ -40,6 +42,8 @@ def simulate(
         The same numbers from either.
     on_start : callable (int, int) -> object
         Told how many clients of how many have learnt their first dictionary; not by Ray.
+    on_doubts : callable (list of str) -> object
+        Told before the run begins what is doubtful about the data; the summary's ``warnings`` have it too.
 
     Returns
     -------
@@ -49,7 +53,9 @@ def simulate(
     from perdl.engines.claim import held
 
     _check_names(settings)
-    doubts = check_data(settings)
+    known: dict[str, dict[str, float]] = {}
+    doubts = check_data(settings, known)
+    on_doubts([*doubts, *doubtful_data(known, settings)])
     folder = Path(settings.output)
     with held(folder):
         _run(settings, engine, server_log(folder), on_start)

@@ -8,6 +8,7 @@ import logging
 import math
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -32,7 +33,7 @@ from perdl_client.formats.columns import Absent, drop_option, leaving_out, requi
 from perdl_client.formats.file_checks import file_error, is_data, nearest
 from perdl_client.formats.read import Features, load_samples
 from perdl_client.formats.video import frame_folder, read_frames
-from perdl_client.learning.initialization import check_fit
+from perdl_client.learning.initialization import check_fit, largest_feature_share, mean_share
 
 Floats = NDArray[np.floating]
 _log = logging.getLogger("perdl.client")
@@ -348,8 +349,14 @@ def _one_file_each(settings: Settings) -> list[Path]:
     return files
 
 
-def check_data(settings: Settings) -> list[str]:
+def check_data(settings: Settings, known: dict[str, dict[str, float]] | None = None) -> list[str]:
     """Look at all data that a simulation is going to read before it begins; return what is doubtful about them.
+
+    Parameters
+    ----------
+    settings : Settings
+    known : dict, optional
+        By client: filled with the facts of its samples that it will tell the server.
 
     Raises
     ------
@@ -386,12 +393,29 @@ def check_data(settings: Settings) -> list[str]:
             cut = cut_of(settings.data, samples.shape)
             check_features(settings, name, math.prod(cut.piece), cut.channels)
         seen[name] = facts(samples.data, samples.shape, samples.names)
+        if known is not None and differs is None:
+            with suppress(DataError):  # the client itself says what is wrong
+                known[name] = _facts_told(samples, settings, name)
     require_some_have(absent, len(seen))
     if differs is not None:
         raise differs
     told = [f"{listed(names)}: {note}" for note, names in notes.items()]
     turn = f'set data.samples_in = "{"columns" if samples_in == "rows" else "rows"}"'
     return told + doubts(seen, turn, settings.data, partial(drop_option, "-c data.drop=", settings.data.drop))
+
+
+def _facts_told(samples: Samples, settings: Settings, name: str) -> dict[str, float]:
+    """Return what a client tells of its samples, as it learns from them, with its first dictionary."""
+    cut = cut_of(settings.data, samples.shape)
+    Y = cut.apply(samples.data.T).T.astype(settings.dtype, copy=False)
+    Z = fit_preprocessing(Y, settings.data, name, cut.channels).apply(Y)
+    return {
+        "n_features": len(Z),
+        "n_samples": Z.shape[1],
+        "n_atoms": settings.for_client(name).n_atoms or len(Z),
+        "mean_share": mean_share(Z),
+        "largest_feature_share": largest_feature_share(Z, cut.channels if cut.kind == "window" else 0),
+    }
 
 
 def check_features(settings: Settings, name: str, n_features: int, channels: int = 0) -> None:

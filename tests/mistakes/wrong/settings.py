@@ -115,6 +115,13 @@ MISTAKES = [
         "correct the name",
     ),
     Mistake(
+        "A file in place of a folder for made-up samples",
+        lambda: (Path("a.csv").touch(), command("samples", "a.csv"))[1],
+        2,
+        ("a.csv is a file", "name a folder"),
+        "name a folder",
+    ),
+    Mistake(
         "A configuration that is not there",
         lambda: command("simulate", "mine.toml"),
         2,
