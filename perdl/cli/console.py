@@ -78,7 +78,10 @@ def print_experiment(console: Console, results: Mapping[str, Any], folder: Path)
         names = columns_of(rows)
         numbers = [all(isinstance(row.get(name), (int, float, type(None))) for row in rows) for name in names]
         columns = [Column(name, right=right) for name, right in zip(names, numbers, strict=True)]
-        print_table(console, columns, [[cell(row.get(name)) for name in names] for row in rows], title)
+        cells = [[cell(row.get(name)) for name in names] for row in rows]
+        if words := results.get("explained", {}).get(title):
+            print_line(console, f"{title}: {words}")
+        print_table(console, columns, cells, "" if words else title)
     for sentence in results["sentences"]:
         print_line(console, sentence)
     print_line(console, f"{results['seconds']:.0f} s; tables, figures and results.json: {folder}")
