@@ -408,7 +408,9 @@ def _facts_told(samples: Samples, settings: Settings, name: str) -> dict[str, fl
     """Return what a client tells of its samples, as it learns from them, with its first dictionary."""
     cut = cut_of(settings.data, samples.shape)
     Y = cut.apply(samples.data.T).T.astype(settings.dtype, copy=False)
+    _require_moderate(Y, name, "")
     Z = fit_preprocessing(Y, settings.data, name, cut.channels).apply(Y)
+    _require_moderate(Z, name, "")
     return {
         "n_features": len(Z),
         "n_samples": Z.shape[1],

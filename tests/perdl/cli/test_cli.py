@@ -254,7 +254,7 @@ def test_imports_stay_light():
     heavy = ("torch", "ray", "matplotlib", "PIL", "torchvision", "pyarrow", "h5py")
     code = f"import sys, {{}}; print(*[m for m in {heavy} if m in sys.modules])"
     sides = ("perdl_client.app", "perdl_client.node.loop", "perdl_server.app")
-    for module in ("perdl", "perdl.cli.app", "perdl.plots", "perdl.report.page", "perdl.report.captions", *sides):
+    for module in ("perdl", "perdl.cli.app", "perdl.plots", "perdl.report.page", "perdl.report.words", *sides):
         done = subprocess.run(
             [sys.executable, "-c", code.format(module)], cwd=ROOT, capture_output=True, text=True, check=True
         )
