@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
@@ -43,7 +44,8 @@ class DataSettings(SettingsTable):  # numpydoc ignore=PR01
     variable: str | None = Field(None, description="name of the array in .npz, .mat and HDF5 files")
     drop: str | None = Field(
         None,
-        description='names or numbers, from 1, of columns of tables (CSV, Parquet, Feather) to leave out: "id, time"',
+        description='names or numbers, from 1, of columns of tables (CSV, Parquet, Feather) to leave out: "id, time"; '
+        "a name is left out of the files that have it",
     )
     n_samples: int | None = Field(None, ge=1, description="samples a client; default 200 synthetic, 500 mnist")
     center: Annotated[bool, Preprocesses()] = Field(
@@ -96,6 +98,13 @@ class DataSettings(SettingsTable):  # numpydoc ignore=PR01
         numbers = bool(values) and all(isinstance(one, int | float) and not isinstance(one, bool) for one in values)
         return ", ".join(f"{one:g}" if one == float(f"{one:g}") else repr(one) for one in values) if numbers else value
 
+    @field_validator("divide_by")
+    @classmethod
+    def _positive(cls, value: str | None) -> str | None:
+        if value is not None and not all(0 < number < math.inf for number in numbers_in(value) or [0.0]):
+            raise ValueError(f'"{value}" must be positive numbers with commas between, as "1, 200, 0.5"')
+        return value
+
     @field_validator("drop", mode="before")
     @classmethod
     def _columns(cls, value: Any) -> Any:
@@ -144,6 +153,14 @@ class DataSettings(SettingsTable):  # numpydoc ignore=PR01
     def video_window(self) -> int:
         """Consecutive frames that each client of a fixed camera holds."""
         return self.window or 4
+
+
+def numbers_in(text: str) -> list[float]:
+    """Return numbers with commas between; nothing if one of them is none."""
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        return []
 
 
 def _quoted(name: str) -> str:

@@ -58,8 +58,20 @@ class PlainLog(logging.Formatter):
         return "\n".join([*_frames(ei), ei[0].__name__ if ei[0] else ""])
 
 
+class Notes(PlainLog):
+    """Lines of perdl's own log in the form of a command's other notes: whose it is, and the text."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """Return "ada: note: ..."; another program's line stays as it is."""
+        if record.name.partition(".")[0] != "perdl":
+            return super().formatMessage(record)
+        who = [str(name)] if (name := _about.get({}).get("client")) else []
+        kind = "note" if record.levelno < logging.ERROR else "error"
+        return ": ".join([*who, kind, record.getMessage()])
+
+
 class JsonLog(logging.Formatter):  # numpydoc ignore=PR01
-    """One JSON object a line: ``time`` (UTC, with milliseconds), ``level``, ``logger``, ``text``, and the facts of `about`."""
+    """One JSON object a line: ``time`` (UTC), ``level``, ``logger``, ``text``, and the facts of `about`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return a record as one line.
@@ -119,16 +131,16 @@ def _once() -> Callable[[logging.LogRecord], bool]:
 
 
 def start_log(level: int = logging.WARNING) -> None:
-    """Print perdl's log to standard error, and append all of it to the file that ``PERDL_LOG`` names.
+    """Print perdl's log to standard error as notes, and append all of it to the file that ``PERDL_LOG`` names.
 
     Parameters
     ----------
     level : int
-        Lowest level that is printed.
+        Lowest level that is printed. Where all is printed, lines begin with their time.
     """
     plain = logging.StreamHandler()
     plain.setLevel(level)
-    plain.setFormatter(PlainLog())
+    plain.setFormatter(PlainLog() if level < logging.WARNING else Notes())
     plain.addFilter(_once())
     logging.basicConfig(handlers=[plain])
     log = logging.getLogger("perdl")
@@ -141,7 +153,7 @@ def start_log(level: int = logging.WARNING) -> None:
 
 
 def join_log() -> None:
-    """Append problems to the file that ``PERDL_LOG`` names. For processes that another program, such as Flower, started."""
+    """Append problems to the file that ``PERDL_LOG`` names, in a process that Flower started."""
     if (path := os.environ.get(LOG)) and not _files():
         logging.getLogger("perdl").addHandler(_LogFile(path))
 

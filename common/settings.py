@@ -116,7 +116,7 @@ class Settings(LearningSettings):  # numpydoc ignore=PR01
 
     @property
     def matching_method(self) -> Literal["chain", "star"]:
-        """The method that ``matching`` stands for. ``auto`` is ``star`` for robust aggregations: hostile clients can break a chain."""
+        """The method that ``matching`` stands for. Robust aggregations take ``star``: hostile clients break a chain."""
         if self.matching != "auto":
             return self.matching
         return "star" if AGGREGATIONS[self.aggregation].robust else "chain"
@@ -160,7 +160,9 @@ def load_settings(path: str | Path | None = None, overrides: Sequence[str] = ())
     try:
         return _validated(Settings, values, "")
     except SettingsError as error:
-        told = any(str(error).startswith((f"{key} =", f"{key.rpartition('.')[0] or key}:")) for key, _ in changes)
+        begin = [f"{key}{mark}" for key, _ in changes for mark in (" =", ":")]
+        begin += [f"{key.rpartition('.')[0]}:" for key, _ in changes if "." in key]
+        told = str(error).startswith(tuple(begin))
         raise error if told or path is None else SettingsError(f"{path}: {error}") from None
 
 

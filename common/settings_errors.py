@@ -93,7 +93,7 @@ def _slip(value: object) -> str:
 
 
 def _locate(model: type[BaseModel], loc: Sequence[int | str]) -> tuple[tuple[str, ...], FieldInfo | None, list[str]]:
-    """Follow an error's location through the tables. Parts beyond a field, such as the branch of a union, are dropped."""
+    """Follow an error's location through the tables. Parts beyond a field, as a union's branch, are dropped."""
     path: list[str] = []
     for i, part in enumerate(loc, start=1):
         path.append(str(part))

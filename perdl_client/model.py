@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,7 +122,7 @@ class ClientModel:
         energy: Floats = (left * left).sum(axis=0)
         return energy
 
-    def error(self, Y: Floats, k: int | None = None) -> float:
+    def error(self, Y: Floats, k: int | None = None, part: Literal["all", "shared", "own"] = "all") -> float:
         """Return ||Z - DX|| / ||Z|| of preprocessed samples Z, as a run reports it; 0 if all are zero.
 
         Parameters
@@ -130,9 +131,13 @@ class ClientModel:
             Samples before preprocessing, in columns.
         k : int, optional
             Most atoms per sample, with orthogonal matching pursuit. Default: the run's coder.
+        part : {"all", "shared", "own"}
+            Which atoms write the samples; the error of a part is what it leaves alone.
         """
-        Z, D = self.preprocessing.apply(Y), self.dictionary
-        return relative_error(Z, D, self.coder(Z, D) if k is None else omp(Z, D, k))
+        Z, D, r_g = self.preprocessing.apply(Y), self.dictionary, self.global_dictionary.shape[1]
+        codes = self.coder(Z, D) if k is None else omp(Z, D, k)
+        atoms = {"all": slice(None), "shared": slice(r_g), "own": slice(r_g, None)}[part]
+        return relative_error(Z, D[:, atoms], codes[atoms])
 
     def explained(self, Y: Floats) -> float:
         """Return 1 - ||Z - DX||^2 / ||Z||^2 of preprocessed samples Z; 1 if all are zero.

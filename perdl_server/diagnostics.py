@@ -105,6 +105,20 @@ def warnings(run: RunOutcome) -> list[str]:
     return [text for check in checks if (text := check(run))]
 
 
+def doubtful_data(clients: Mapping[str, Mapping[str, Any]], settings: Settings) -> list[str]:
+    """Return what of :func:`warnings` is about the data alone, and can be known before a run.
+
+    Parameters
+    ----------
+    clients : mapping of str to mapping
+        By client: the facts that it will tell of its samples.
+    settings : Settings
+        The run's settings.
+    """
+    run = RunOutcome({}, clients, settings, np.empty((0, 0)), np.empty(0))
+    return [text for check in (_mean, _one_feature, _few_samples) if (text := check(run))]
+
+
 def _alone(run: RunOutcome) -> str:
     if len(run.clients) == 1 and run.report["n_global"]:
         return "one client alone took part: nothing is known to be shared"

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,12 @@ from common.words import listed
 from perdl.check.profile import ClientProfile, measure, one_feature
 from perdl.check.suggest import Spectrum, suggest
 from perdl_client.data.quality import SampleStatistics, data_warnings
-from perdl_client.data.sources import client_files, names_of
+from perdl_client.data.sources import client_files, names_of, read_file
 from perdl_client.data.units import differ, how_they_differ, pooled, suggested_divide_by, untouched
+from perdl_client.formats.columns import Absent, drop_option, require_some_have, without
 from perdl_client.formats.features import Features
 from perdl_client.formats.file_checks import is_data, is_left_behind
 from perdl_client.formats.images import IMAGE_SUFFIXES
-from perdl_client.formats.read import load_samples
 
 Floats = NDArray[np.floating]
 Values = dict[str, float | int | str | bool]
@@ -122,24 +123,21 @@ def check(
     profiles, problems, spectra = [], [], []
     statistics: dict[str, SampleStatistics] = {}
     read: dict[str, list[str]] = {}  # who, by what is said of how a file was read
-    features = Features()
+    features, absent, readable = Features(), Absent(), list[str]()
     for name, file in zip(names_of(files), files, strict=True):
         profile = ClientProfile(name, str(file))
         profiles.append(profile)
         on_file(f"{profile.name}: {file}")
         try:
-            data = settings.data
-            samples = load_samples(
-                file,
-                samples_in=data.samples_in,
-                variable=data.variable,
-                drop=data.drop,
-                allow_nan=True,
-                dtype=settings.dtype,
-            )
+            lacking = Absent()
+            samples = read_file(settings, file, lacking, allow_nan=True)
         except DataError as error:
             problems.append(f"{profile.name}: {error}")
             continue
+        readable.append(profile.name)
+        profile.drop = without(settings.data.drop, lacking)
+        for column, errors in lacking.items():
+            absent.setdefault(column, []).extend(errors)
         directions, one, wrong = measure(profile, samples, settings)
         for note in samples.notes:
             read.setdefault(note, []).append(profile.name)
@@ -148,10 +146,15 @@ def check(
             statistics[profile.name] = one
         wrong.append(features.compare(samples, str(file), settings.data.samples_in))
         problems += [f"{profile.name}: {file}: {one}" for one in wrong if one]
+    try:
+        require_some_have(absent, len(readable))
+    except DataError as error:
+        problems.append(f"{readable[0]}: {error}")
     turn = f'set data.samples_in = "{"columns" if settings.data.samples_in == "rows" else "rows"}"'
+    drop = partial(drop_option, "-c data.drop=", settings.data.drop)
     large = one_feature({profile.name: profile for profile in profiles}, statistics)
     how = [f"{listed(names)}: {note}" for note, names in read.items()]
-    notes = [text for text in (large, *how, *data_warnings(statistics, turn)) if text]
+    notes = [text for text in (large, *how, *data_warnings(statistics, turn, drop=drop)) if text]
     cure, divide_by = _cure_of_units(statistics, settings, bool(large))
     if cure and not problems:
         divided = check(files, override_settings(settings, {"data.divide_by": divide_by}), path, on_file)

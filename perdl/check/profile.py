@@ -35,6 +35,8 @@ class ClientProfile:
     name : str
         Of the client in a simulation of these files.
     file : str
+    drop : str
+        Columns that the client leaves out, as ``--drop`` takes them.
     samples, features : int
         After the cut, if the settings cut.
     shape : list of int
@@ -59,6 +61,7 @@ class ClientProfile:
 
     name: str
     file: str
+    drop: str | None = None
     samples: int | None = None
     features: int | None = None
     shape: list[int] = field(default_factory=list)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import difflib
 import functools
 import gc
+import glob
+import inspect
 import logging
 import os
 import re
+import shlex
 import signal
 import sys
 import threading
@@ -20,18 +23,18 @@ from typing import Any, ParamSpec
 
 import click
 import typer
-from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 
 from common.errors import INTERRUPTED, PerdlError, SettingsError
 from common.logs import LOG, start_log
 from common.settings import Settings, load_settings, parse_override
 from common.settings_errors import all_names
+from perdl.monitoring.output import Output
 
 P = ParamSpec("P")
 
-out = Console()
-err = Console(stderr=True)
+out = Output()
+err = Output(stderr=True)
 _folder: Path | None = None
 """Where results of this command go, once known."""
 
@@ -56,6 +59,11 @@ class Command(TyperCommand):
                     f"{error.message}; a setting is -c key=value, without spaces around =", ctx
                 ) from None
             raise
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Let the screen break the lines of a paragraph, not the source."""
+        self.help = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(self.help or ""))
+        super().format_help(ctx, formatter)
 
 
 class Commands(TyperGroup):
@@ -164,20 +172,28 @@ def prepared(
         yield settings
 
 
+_MAY_BE_TOML = (".toml", "", ".txt", ".conf", ".cfg", ".ini", ".json", ".yaml", ".yml")
+"""Ends of names of configurations, and of files that are mistaken for one: all others are data."""
+
+
 def find_config(name: str) -> Path:
     """Return the TOML file of this path, or else perdl's own preset of this name.
 
     Raises
     ------
     SettingsError
-        If there is neither; it lists the presets.
+        If there is neither; it lists the presets, or says how data are given.
     """
-    if Path(name).is_file():
+    if Path(name).is_file() and Path(name).suffix.lower() in _MAY_BE_TOML:
         return Path(name)
     there = presets()
     stem = name.removeprefix("configs/").removesuffix(".toml") if name.startswith("configs/") else name
     if stem in there:
         return there[stem]
+    if Path(name).exists() or glob.glob(name):
+        kind = "is a folder" if Path(name).is_dir() else "is data" if Path(name).is_file() else "names files"
+        command = f"perdl simulate files -c {shlex.quote(f'data.path={name}')}"
+        raise SettingsError(f"{name} {kind}, not a configuration; to learn from what it holds: {command}")
     near = difflib.get_close_matches(stem, there, n=1)
     hint = f"did you mean {near[0]}? " if near and not name.endswith(".toml") else ""
     raise SettingsError(f"there is no configuration {name}; {hint}presets are {', '.join(sorted(there))}")

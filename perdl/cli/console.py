@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,10 @@ def print_line(console: Console, text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def print_summary(console: Console, summary: Mapping[str, Any], folder: Path | None) -> None:
-    """Print what a run found, and in which folder it is."""
+def print_summary(
+    console: Console, summary: Mapping[str, Any], folder: Path | None, told: Collection[str] = ()
+) -> None:
+    """Print what a run found, without the notes that were ``told`` before, and in which folder it is."""
     from rich.filesize import decimal
 
     final = summary["final"]
@@ -38,7 +40,7 @@ def print_summary(console: Console, summary: Mapping[str, Any], folder: Path | N
         lines.append(f"consensus of the least agreed atom {final['consensus']['min']:.3f}{change}")
     if "global_distance" in final:
         lines.append(f"distance of D^g to the truth: {final['global_distance']:.1e}")
-    lines += [f"note: {text}" for text in summary.get("warnings", [])]
+    lines += [f"note: {text}" for text in summary.get("warnings", []) if text not in told]
     if folder is not None:
         lines.append(f"results: {folder}")
     for line in lines:
@@ -76,7 +78,10 @@ def print_experiment(console: Console, results: Mapping[str, Any], folder: Path)
         names = columns_of(rows)
         numbers = [all(isinstance(row.get(name), (int, float, type(None))) for row in rows) for name in names]
         columns = [Column(name, right=right) for name, right in zip(names, numbers, strict=True)]
-        print_table(console, columns, [[cell(row.get(name)) for name in names] for row in rows], title)
+        cells = [[cell(row.get(name)) for name in names] for row in rows]
+        if words := results.get("explained", {}).get(title):
+            print_line(console, f"{title}: {words}")
+        print_table(console, columns, cells, "" if words else title)
     for sentence in results["sentences"]:
         print_line(console, sentence)
     print_line(console, f"{results['seconds']:.0f} s; tables, figures and results.json: {folder}")

@@ -60,7 +60,7 @@ def check(
     with err.status("reading") as status:
         report = checks.check(files, settings, places[0] if len(places) == 1 else None, status.update)
     if as_json:
-        typer.echo(json.dumps(report.as_dict(), indent=2))
+        out.write_line(json.dumps(report.as_dict(), indent=2))
     else:
         _print_report(report)
     if report.problems:
@@ -89,12 +89,13 @@ def _print_report(report: Report) -> None:
         )
         options = "".join(
             f" --{key.replace('_', '-')} {shlex.quote(str(report.suggested[f'data.{key}']))}"
-            for key in ("samples_in", "variable", "drop")
+            for key in ("samples_in", "variable")
             if f"data.{key}" in report.suggested
         )
         for look in report.clients:
+            dropped = f" --drop {shlex.quote(look.drop)}" if look.drop else ""
             client = f"perdl client --insecure --server {_HERE} --name {shlex.quote(look.name)}"
-            print_line(out, f"{client} --data {shlex.quote(look.file)}{options}")
+            print_line(out, f"{client} --data {shlex.quote(look.file)}{options}{dropped}")
 
 
 def _as_overrides(report: Report) -> str:

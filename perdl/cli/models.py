@@ -25,8 +25,9 @@ def reconstruct(
 ) -> None:
     """Write samples anew with a client's model, in the units of the file.
 
-    The relative error is the run's: of samples as it learnt from them, cut and preprocessed. The one in the units of
-    the file is printed beside it.
+    Shared and own add up to all. A mean that was taken off (data.center) is in own, not in shared. What a part leaves
+    is told as the run counts it: the norm of what is left over that of the samples, cut and preprocessed. The table of
+    a run has the same: its shared share is 1 minus the square of what the shared part leaves.
     """
     from perdl.results import reconstruct as parts
     from perdl_client.formats.features import Orientation
@@ -43,11 +44,8 @@ def reconstruct(
         print_line(err, f"note: {note}")
     result = parts.reconstruct(loaded, samples, cast(parts.Part, part), atoms)
     parts.write_rows(result.rows, output, samples.shape, samples.names or loaded.names)
-    print_line(
-        out,
-        f"relative error {result.error:.3g} as the run counts it, {result.error_in_units:.3g} in the units of the "
-        f"file; {len(result.rows)} samples, {part}: {output}",
-    )
+    told = result.describe(cast(parts.Part, part), loaded.preprocessing.shifts)
+    print_line(out, f"{told}; {len(result.rows)} samples, {part}: {output}")
 
 
 @command
@@ -62,7 +60,10 @@ def samples(
 
     from common.synthetic import generate
 
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise SettingsError(f"{folder} is a file, or lies in one: name a folder: perdl samples FOLDER") from None
     for i in (1, 2, 3):
         path = folder / f"{i}.csv"
         if path.exists():

@@ -19,11 +19,17 @@ from common.settings import Settings
 from perdl.cli.command import command, complete_preset, err, out, prepared, results_go_to
 from perdl.cli.console import print_experiment, print_line
 
+ENGINES = ("in-process", "ray")
+
 
 def _complete_experiment(incomplete: str) -> list[str]:
     from perdl.experiments.run import DEFAULT_PRESETS
 
     return [name for name in DEFAULT_PRESETS if name.startswith(incomplete)]
+
+
+def _complete_engine(incomplete: str) -> list[str]:
+    return [name for name in ENGINES if name.startswith(incomplete)]
 
 
 ConfigArgument = Annotated[
@@ -58,7 +64,9 @@ def simulate(
     output: OutputOption = None,
     seed: SeedOption = None,
     overwrite: OverwriteOption = False,
-    engine: Annotated[str, typer.Option(help="in-process, or ray: Flower's simulation runtime")] = "in-process",
+    engine: Annotated[
+        str, typer.Option(help="in-process, or ray: Flower's simulation runtime", autocompletion=_complete_engine)
+    ] = "in-process",
     sink: SinkOption = [],  # noqa: B006
     quiet: QuietOption = False,
     json_lines: JsonOption = False,
@@ -69,7 +77,7 @@ def simulate(
     from perdl.cli.view import View
     from perdl.engines import run
 
-    if engine not in ("in-process", "ray"):
+    if engine not in ENGINES:
         raise SettingsError(f"--engine {engine}: must be in-process or ray")
     view = View(quiet=quiet, json_lines=json_lines, sinks=sink)
     with prepared(config, override, output, seed, overwrite) as told:
@@ -77,7 +85,7 @@ def simulate(
         folder = Path(settings.output)
         try:
             with view.watching(settings) as on_start:
-                summary = run.simulate(settings, cast(run.Engine, engine), on_start)
+                summary = run.simulate(settings, cast(run.Engine, engine), on_start, view.doubts)
                 undrawn = _draw(folder)
         except UnsavedError as error:
             view.end(error.summary, folder, saved=False)

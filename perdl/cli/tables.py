@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from perdl.monitoring.output import Output
+
 _FRAME = 3
 """What the frame takes of a line for each column, and one more for the table."""
 
@@ -53,7 +55,7 @@ def print_table(console: Console, columns: Sequence[Column], rows: Sequence[Sequ
     In a pipe a table is as wide as it is. On a screen, columns that may wrap shrink first. A table that is still too
     wide is printed in parts one below the other, each with the first column.
     """
-    wide = console if console.is_terminal else Console(file=console.file, width=10_000)
+    wide = console if console.is_terminal else Output(file=console.file, width=10_000)
     least = [_least(column, [row[i] for row in rows]) for i, column in enumerate(columns)]
     for n, part in enumerate(_parts(least, wide.width)):
         # A column wider than the screen is left to the terminal, which breaks lines and loses nothing.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +33,7 @@ class View:
 
     def __init__(self, *, quiet: bool = False, json_lines: bool = False, sinks: Sequence[str] = ()) -> None:
         self._quiet, self._json = quiet, json_lines
+        self._told: set[str] = set()
         shown: list[Callback] = [JsonLines()] if json_lines else [] if quiet else [ProgressBar(out)]
         self._callbacks = [*shown, *map(load_sink, sinks)]
 
@@ -41,6 +41,12 @@ class View:
         """Say something to people."""
         if not self._quiet:
             print_line(err if self._json else out, text)
+
+    def doubts(self, texts: Sequence[str]) -> None:
+        """Say before a run what is doubtful about its data; the end does not say it again."""
+        for text in texts:
+            self.line(f"note: {text}")
+        self._told.update(texts)
 
     @contextmanager
     def watching(
@@ -60,7 +66,7 @@ class View:
         elif self._quiet and saved and not self._json:
             print_line(out, f"results: {folder}")
         elif not self._json:  # there the summary was the last line
-            print_summary(out, summary, folder if saved else None)
+            print_summary(out, summary, folder if saved else None, self._told)
 
     def _note(self, text: str) -> None:
         print_line(err, f"note: {text}")
@@ -89,8 +95,4 @@ class JsonLines(Callback):
 
 
 def _print_json(value: Mapping[str, Any]) -> None:
-    try:
-        out.file.write(json.dumps(value) + "\n")  # as it is: a console would wrap it, and turn :names: into pictures
-        out.file.flush()
-    except BrokenPipeError:  # who reads has read enough, as `head` has; the run goes on
-        os.dup2(os.open(os.devnull, os.O_WRONLY), out.file.fileno())
+    out.write_line(json.dumps(value))

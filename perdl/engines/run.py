@@ -22,6 +22,7 @@ from perdl_client.data.check import check_data
 from perdl_client.data.memory import Memory
 from perdl_client.data.sources import client_files, client_names, video_frames
 from perdl_server.checkpoint import NEWEST, load_checkpoint
+from perdl_server.diagnostics import doubtful_data
 from perdl_server.results import LAST_ROUND, NEW, RESUMED, SERVED, STOP, stop_run_in
 
 RESUMABLE = ("rounds", "tolerance", "quorum", "join_timeout", "round_timeout")
@@ -32,6 +33,7 @@ def simulate(
     settings: Settings,
     engine: Engine = "in-process",
     on_start: Callable[[int, int], object] = lambda done, total: None,
+    on_doubts: Callable[[list[str]], object] = lambda doubts: None,
 ) -> dict[str, Any]:
     """Simulate all clients on this machine.
 
@@ -42,6 +44,8 @@ def simulate(
         The same numbers from either.
     on_start : callable (int, int) -> object
         Told how many clients of how many have learnt their first dictionary; not by Ray.
+    on_doubts : callable (list of str) -> object
+        Told before the run begins what is doubtful about the data; the summary's ``warnings`` have it too.
 
     Returns
     -------
@@ -52,7 +56,9 @@ def simulate(
 
     _check_names(settings)
     memories = [Memory() for _ in range(settings.n_clients if engine == "in-process" else 0)]  # Ray's are elsewhere
-    data_warnings = check_data(settings, memories)
+    known: dict[str, dict[str, float]] = {}
+    data_warnings = check_data(settings, memories, known)
+    on_doubts([*data_warnings, *doubtful_data(known, settings)])
     folder = Path(settings.output)
     with held(folder):
         _run(settings, engine, memories, on_start)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import re
@@ -66,6 +67,10 @@ def with_preset(init: Callable[Concatenate[T, P], None]) -> Callable[Concatenate
 
     @functools.wraps(init)
     def filled(self: T, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        if unknown := [name for name in kwargs if name not in signature.parameters]:
+            near = difflib.get_close_matches(unknown[0], signature.parameters, n=1)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            raise TypeError(f"{type(self).__name__} got an unexpected keyword argument {unknown[0]!r}{meant}")
         given = signature.bind(self, *args, **kwargs).arguments
         missing = [name for name in signature.parameters if name not in given]
         values = preset_values(given.get("preset"), missing) if missing else {}

@@ -92,10 +92,16 @@ def markdown(results: Mapping[str, Any]) -> str:
         lines += ["Unfinished: parts are missing.", ""]
     for title, rows in results["tables"].items():
         columns = columns_of(rows)
-        lines += [f"## {title}", "", f"| {' | '.join(columns)} |", f"|{' --- |' * len(columns)}"]
+        words = [one_sentence(results["explained"][title]), ""] if title in results.get("explained", {}) else []
+        lines += [f"## {title}", "", *words, f"| {' | '.join(columns)} |", f"|{' --- |' * len(columns)}"]
         lines += [f"| {' | '.join(cell(row.get(column)) for column in columns)} |" for row in rows]
         lines.append("")
     return "\n".join([*lines, *(f"- {sentence}" for sentence in results["sentences"]), ""])
+
+
+def one_sentence(text: str) -> str:
+    """Return a text with a capital and a full stop."""
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def columns_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -14,6 +14,7 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from perdl.monitoring.callbacks import Callback
+from perdl.monitoring.output import Output
 
 if TYPE_CHECKING:
     from common.settings import Settings
@@ -51,7 +52,7 @@ class ProgressBar(Callback):
         )
         self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self._task = TaskID(0)
-        self._shown, self._started = -math.inf, True
+        self._shown, self._started, self._counted = -math.inf, True, False
         self._rows: deque[Mapping[str, Any]] = deque(maxlen=_WINDOW)
 
     def on_start(self, settings: Settings) -> None:
@@ -65,7 +66,8 @@ class ProgressBar(Callback):
         if self._console.is_terminal:
             text = "clients" if done < total else "clients, matching"
             self._bar.update(self._task, description=_FIRST, completed=done, total=total, text=text)
-        elif done < total and self._due():
+        elif self._counted if done == total else self._due():  # who has read of the beginning reads of the end
+            self._counted = done < total
             self._line(f"{_FIRST}: {done} of {total} clients")
 
     def on_round(self, row: Mapping[str, Any]) -> None:
@@ -106,7 +108,7 @@ class Narrator(ProgressBar):
 
 def narrator(*, every_round: bool) -> Callback:
     """Return what shows a run on the standard output of now, for Python."""
-    return Narrator(Console(), 0.0 if every_round else _LINE)
+    return Narrator(Output(), 0.0 if every_round else _LINE)
 
 
 def seconds_left(rows: Sequence[Mapping[str, Any]], rounds: int, tolerance: float) -> float | None:

@@ -29,16 +29,35 @@ class Reconstruction:
     rows : (n, d) array
         In rows, as people have them, whole as they were before they were cut.
     error : float
-        ||Z - DX|| / ||Z|| with all atoms, of samples as the run learnt from them: cut and preprocessed. The table of a
-        run has the same.
+        ||Z - DX|| / ||Z|| of samples as the run learnt from them, cut and preprocessed: what the part alone leaves. Of
+        ``all`` and ``rest`` it is with all atoms, as in the table of a run, whose shared share is 1 - error² of
+        ``shared``.
     error_in_units : float
-        ||Y - reconstruction|| / ||Y|| of the samples as they came. Where they lie far from zero it is smaller, for
-        their mean counts as explained.
+        ||Y - reconstruction|| / ||Y|| of the samples as they came, with all atoms. Where they lie far from zero it is
+        smaller, for their mean counts as explained.
     """
 
     rows: Floats
     error: float
     error_in_units: float
+
+    def describe(self, part: Part, centered: bool) -> str:
+        """Say in words how much of the data a part leaves.
+
+        Parameters
+        ----------
+        part : {"all", "shared", "own", "rest"}
+        centered : bool
+            Whether the model takes a mean off.
+        """
+        if part in ("shared", "own"):
+            where = {"shared": "not in it but in the own part", "own": "in it"}[part]
+            mean = f"; the mean of the features is {where}" if centered else ""
+            return f"the {part} part alone leaves {self.error:.3g} of the norm of the data as the run counts it{mean}"
+        as_run, in_units = f"{self.error:.3g}", f"{self.error_in_units:.3g} in the units of the file"
+        if part == "rest":
+            return f"the rest is {as_run} of the norm of the data as the run counts it, {in_units}"
+        return f"relative error {as_run} as the run counts it, {in_units}"
 
 
 def reconstruct(
@@ -54,7 +73,7 @@ def reconstruct(
     samples : Samples
         Of the features that the model knows.
     part : {"all", "shared", "own", "rest"}
-        ``shared`` and ``own`` add up to ``all`` (with ``center`` the mean is own), and ``rest`` is what is left.
+        ``shared`` and ``own`` add up to ``all`` (with ``center`` the mean is in ``own``), and ``rest`` is what is left.
     n_nonzero : int, optional
         At most so many atoms a sample, by orthogonal matching pursuit; default the coder that the run learnt with.
 
@@ -85,7 +104,7 @@ def reconstruct(
     written = cut.undo(whole, Y.shape[1])
     size = float(np.linalg.norm(Y))
     in_units = float(np.linalg.norm(Y - written)) / size if size > 0 else 0.0
-    error = model.error(pieces, n_nonzero)
+    error = model.error(pieces, n_nonzero, "all" if part == "rest" else part)
     if part == "rest":
         return Reconstruction((Y - written).T, error, in_units)
     chosen = written if part == "all" else cut.undo(parts[part], Y.shape[1])

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from common.errors import DataError, SettingsError
 from common.settings import Settings
 from common.words import listed
+from perdl_client.data.load import require_moderate
 from perdl_client.data.memory import Memory
 from perdl_client.data.mnist import load_mnist
+from perdl_client.data.preprocessing import agreed_constants, fit_preprocessing
 from perdl_client.data.quality import data_warnings, sample_statistics
+from perdl_client.data.samples import Samples
 from perdl_client.data.sources import NO_ARRAYS, client_names, files_of_clients, frame_samples, read_file, video_frames
 from perdl_client.data.windows_patches import cut_of
+from perdl_client.formats.columns import Absent, drop_option, require_some_have
 from perdl_client.formats.features import Features
 from perdl_client.formats.file_checks import file_error
-from perdl_client.learning.initialization import check_fit
+from perdl_client.learning.initialization import check_fit, largest_feature_share, mean_share
 
 
-def check_data(settings: Settings, memories: Sequence[Memory] = ()) -> list[str]:
+def check_data(
+    settings: Settings, memories: Sequence[Memory] = (), known: dict[str, dict[str, float]] | None = None
+) -> list[str]:
     """Check all data of a simulation before it begins.
 
     Parameters
@@ -28,6 +36,8 @@ def check_data(settings: Settings, memories: Sequence[Memory] = ()) -> list[str]
         The run's settings.
     memories : sequence of Memory
         One per client, to hold the samples that are read; empty if files are to be read again.
+    known : dict, optional
+        By client: filled with the facts of its samples that it will tell the server.
 
     Returns
     -------
@@ -37,7 +47,8 @@ def check_data(settings: Settings, memories: Sequence[Memory] = ()) -> list[str]
     Raises
     ------
     DataError
-        If a file cannot be used, or its features differ from the first file's in number or name.
+        If a file cannot be used, its features differ from the first file's in number or name, or no file has a column
+        that is to be left out.
     """
     if settings.data.source == "memory":
         raise DataError(NO_ARRAYS)
@@ -53,26 +64,53 @@ def check_data(settings: Settings, memories: Sequence[Memory] = ()) -> list[str]
         check_fit(settings, len(frame_samples(settings, 0)), "client-1")
     if settings.data.source != "files":
         return []
-    features, samples_in, statistics = Features(), settings.data.samples_in, {}
+    features, samples_in, statistics, absent = Features(), settings.data.samples_in, {}, Absent()
     notes: dict[str, list[str]] = {}  # clients by note
+    differs: DataError | None = None
     for i, (name, path) in enumerate(zip(client_names(settings), files_of_clients(settings), strict=True)):
-        samples = read_file(path, settings)
+        samples = read_file(settings, path, absent)
         for note in samples.notes:
             notes.setdefault(note, []).append(name)
         if wrong := features.compare(samples, str(path), samples_in):
-            raise file_error(path, wrong)
+            differs = differs or file_error(path, wrong)
+            if not absent:  # else a misspelt name of a column to leave out may be why
+                raise differs
         cut = cut_of(settings.data, samples.shape)
-        check_dimensions(settings, name, math.prod(cut.piece))
+        if not wrong:
+            check_dimensions(settings, name, math.prod(cut.piece), cut.channels)
         statistics[name] = sample_statistics(samples.data, samples.shape, samples.names)
+        if known is not None and differs is None:
+            with suppress(DataError):  # the client itself says what is wrong
+                known[name] = _facts_told(samples, settings, name)
         if memories and cut.stride <= cut.size:  # with gaps between windows, most of the samples would not be used
             memories[i].hold(replace(samples, data=samples.data.astype(settings.dtype, copy=False)))
+    require_some_have(absent, len(statistics))
+    if differs is not None:
+        raise differs
     told = [f"{listed(names)}: {note}" for note, names in notes.items()]
     turn = f'set data.samples_in = "{"columns" if samples_in == "rows" else "rows"}"'
-    return told + data_warnings(statistics, turn, settings.data)
+    drop = partial(drop_option, "-c data.drop=", settings.data.drop)
+    return told + data_warnings(statistics, turn, settings.data, drop)
 
 
-def check_dimensions(settings: Settings, name: str, n_features: int) -> None:
-    """Check that the numbers of atoms fit the number of features of one client's data.
+def _facts_told(samples: Samples, settings: Settings, name: str) -> dict[str, float]:
+    """Return what a client tells of its samples, as it learns from them, with its first dictionary."""
+    cut = cut_of(settings.data, samples.shape)
+    Y = cut.apply(samples.data).astype(settings.dtype, copy=False)
+    require_moderate(Y, name, "")
+    Z = fit_preprocessing(Y, settings.data, name, cut.channels).apply(Y)
+    require_moderate(Z, name, "")
+    return {
+        "n_features": len(Z),
+        "n_samples": Z.shape[1],
+        "n_atoms": settings.for_client(name).n_atoms or len(Z),
+        "mean_share": mean_share(Z),
+        "largest_feature_share": largest_feature_share(Z, cut.channels if cut.kind == "window" else 0),
+    }
+
+
+def check_dimensions(settings: Settings, name: str, n_features: int, channels: int = 0) -> None:
+    """Check that the settings fit the number of features of one client's data.
 
     Parameters
     ----------
@@ -82,6 +120,8 @@ def check_dimensions(settings: Settings, name: str, n_features: int) -> None:
         The client's name.
     n_features : int
         Number of features of the client's data.
+    channels : int
+        Of windows and images, whose features repeat them; 0 if there are none.
 
     Raises
     ------
@@ -91,3 +131,5 @@ def check_dimensions(settings: Settings, name: str, n_features: int) -> None:
     check_fit(settings.for_client(name), n_features, name)
     if isinstance(settings.n_global, int) and settings.n_global > n_features:
         raise SettingsError(f"n_global = {settings.n_global}: must be at most the {n_features} features")
+    if settings.data.divide_by is not None:
+        agreed_constants(settings.data.divide_by, n_features, channels or n_features, name)

@@ -75,12 +75,12 @@ def load_data(identity: Identity, settings: Settings, held: Samples | None = Non
         raise DataError(f"{identity.name}: {error}") from None
     if Y.size == 0:
         raise DataError(f"{identity.name} has no data: {Y.shape[1]} samples of {Y.shape[0]} features")
-    _require_moderate(Y, f"{identity.name} has values", "rescale them")
+    require_moderate(Y, f"{identity.name} has values", "rescale them")
     preprocessing = fit_preprocessing(Y, settings.data, identity.name, cut.channels)
     is_own = Y.flags.writeable and SAMPLES not in identity.node_config  # a file mapped into memory is read-only
     with np.errstate(over="ignore", invalid="ignore"):
         Z = preprocessing.apply(Y, in_place=is_own)
-    _require_moderate(Z, f"{identity.name} has, once preprocessed, values", "look at data.divide_by")
+    require_moderate(Z, f"{identity.name} has, once preprocessed, values", "look at data.divide_by")
     return ClientData(Z, cut, preprocessing, samples.names)
 
 
@@ -91,7 +91,7 @@ def _warn_of_units(samples: Samples, identity: Identity, settings: Settings) -> 
             _log.warning("%s", warning)
 
 
-def _require_moderate(Y: Floats, whose: str, cure: str) -> None:
+def require_moderate(Y: Floats, whose: str, cure: str) -> None:
     """Raise if numbers are so large or small that sums of squares overflow or underflow."""
     largest, limits = max(float(Y.max()), -float(Y.min())), np.finfo(Y.dtype)
     if not largest < limits.max**0.25:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.data_settings import DataSettings
+from common.data_settings import DataSettings, numbers_in
 from common.errors import DataError, PerdlError, SettingsError
 
 Floats = NDArray[np.floating]
@@ -210,7 +210,7 @@ def _scales(Y: Floats, data: DataSettings, name: str, channels: int) -> Floats:
     """Return the divisors of the features: constants that all clients agree on, times the client's own size."""
     scale = np.ones(len(Y), Y.dtype)
     if data.divide_by is not None:
-        scale = _agreed_constants(data.divide_by, len(Y), channels, name).astype(Y.dtype)
+        scale = agreed_constants(data.divide_by, len(Y), channels, name).astype(Y.dtype)
     if data.scale == "none":
         return scale
     constant = _constant(Y)
@@ -273,16 +273,9 @@ def whitening(Z: Floats) -> Floats:
     return W
 
 
-def _agreed_constants(text: str, d: int, channels: int, name: str) -> Floats:
+def agreed_constants(text: str, d: int, channels: int, name: str) -> Floats:
     """Return the constants of ``divide_by`` for d features: one for all, one for each, or one for each channel."""
-    try:
-        values = np.array([float(part) for part in text.split(",")])
-    except ValueError:
-        values = np.array([np.nan])
-    if not (np.isfinite(values) & (values > 0)).all():
-        raise SettingsError(
-            f'data.divide_by = "{text}": must be positive numbers with commas between, as "1, 200, 0.5"'
-        )
+    values = np.array(numbers_in(text))
     if len(values) not in (1, channels, d):
         each = f"{d} features" if channels == d else f"{channels} channels"
         raise SettingsError(f"data.divide_by has {len(values)} numbers, {name} has {each}: give one for each")

@@ -137,7 +137,16 @@ def _stands_alone(row: Floats, value: float) -> bool:
     return len(others) > 0 and bool(max(-others.min(), others.max()) < abs(value) / 5)
 
 
-def data_warnings(clients: Mapping[str, SampleStatistics], turn: str, data: DataSettings | None = None) -> list[str]:
+LeaveOut = Callable[[Sequence[str]], str]
+"""Returns the option that leaves out columns of these names."""
+
+
+def data_warnings(
+    clients: Mapping[str, SampleStatistics],
+    turn: str,
+    data: DataSettings | None = None,
+    drop: LeaveOut | None = None,
+) -> list[str]:
     """Return warnings of problems that may spoil the result, one line for each kind.
 
     Parameters
@@ -148,30 +157,40 @@ def data_warnings(clients: Mapping[str, SampleStatistics], turn: str, data: Data
         What to do if samples are in columns, for the message.
     data : DataSettings, optional
         How samples are preprocessed. Without it there is no warning of different units.
+    drop : callable, optional
+        Returns the option that leaves columns of a table out by name.
     """
-    found = [_counting(clients), _times(clients), _marks(clients), _the_same(clients), _wide(clients, turn)]
+    found = [_counting(clients, drop), _times(clients, drop), _marks(clients), _the_same(clients), _wide(clients, turn)]
     if data is not None and untouched(data):
         found.append(unit_warning(clients))
     return [text for text in (*found, _other_units(clients)) if text]
 
 
-def _counting(clients: Mapping[str, SampleStatistics]) -> str:
+def _counting(clients: Mapping[str, SampleStatistics], drop: LeaveOut | None) -> str:
     who = {name: one.counting for name, one in clients.items() if one.counting}
     if not who:
         return ""
     which, many = _features(who, clients)
     return (
         f"{which} {'count' if many else 'counts'} the samples (row numbers?): it will be a shared atom, and larger "
-        "than all that is measured; take it out"
+        f"than all that is measured; take it out{_how(who, clients, drop)}"
     )
 
 
-def _times(clients: Mapping[str, SampleStatistics]) -> str:
+def _times(clients: Mapping[str, SampleStatistics], drop: LeaveOut | None) -> str:
     who = {name: one.times for name, one in clients.items() if one.times}
     if not who:
         return ""
     which, many = _features(who, clients)
-    return f"{which} {'go' if many else 'goes'} up or down by whole numbers from sample to sample: times? Take it out"
+    one_way = f"{which} {'go' if many else 'goes'} up or down by whole numbers from sample to sample: times?"
+    return f"{one_way} Take it out{_how(who, clients, drop)}"
+
+
+def _how(who: Mapping[str, Collection[int]], clients: Mapping[str, SampleStatistics], drop: LeaveOut | None) -> str:
+    """Say how features are left out, where the files are tables."""
+    names = next((clients[name].names for name in who if clients[name].names), ())
+    which = [names[j] for j in sorted(set().union(*who.values())) if j < len(names)]
+    return f" ({drop(which)})" if drop is not None and 0 < len(which) <= 3 else ""
 
 
 def _marks(clients: Mapping[str, SampleStatistics]) -> str:

@@ -16,7 +16,8 @@ from common.synthetic import ClientTruth, generate
 from perdl_client.data.mnist import label_partition, load_mnist
 from perdl_client.data.samples import Samples
 from perdl_client.data.video_layouts import LAYOUTS, crop
-from perdl_client.formats.file_checks import is_data
+from perdl_client.formats.columns import Absent, leaving_out
+from perdl_client.formats.file_checks import is_data, nearest
 from perdl_client.formats.read import load_samples
 from perdl_client.formats.video import frame_folder, read_frames
 from perdl_client.identity import Identity, is_simulation
@@ -111,21 +112,36 @@ def read_samples(identity: Identity, settings: Settings, held: Samples | None = 
         return Samples(np.ascontiguousarray(pixels[chosen].T) / 255.0, (28, 28))
     if data.source == "video":
         return _plain(frame_samples(settings, identity.partition))
-    return held or read_file(files_of_clients(settings)[identity.partition], settings)
+    return held or read_file(settings, files_of_clients(settings)[identity.partition], Absent())
 
 
-def read_file(path: Path, settings: Settings) -> Samples:
+def read_file(settings: Settings, path: Path, absent: Absent, *, allow_nan: bool = False) -> Samples:
     """Return the samples of one file of a simulation.
 
     Parameters
     ----------
-    path : Path
-        A file or folder.
     settings : Settings
         The run's settings.
+    path : Path
+        A file or folder.
+    absent : dict
+        Filled with the names in ``data.drop`` that the file lacks.
+    allow_nan : bool
+        Keep NaN and infinite numbers, to count them.
     """
     data = settings.data
-    return load_samples(path, samples_in=data.samples_in, variable=data.variable, drop=data.drop, dtype=settings.dtype)
+
+    def read(drop: str | None) -> Samples:
+        return load_samples(
+            path,
+            samples_in=data.samples_in,
+            variable=data.variable,
+            drop=drop,
+            allow_nan=allow_nan,
+            dtype=settings.dtype,
+        )
+
+    return leaving_out(data.drop, read, absent)
 
 
 def _plain(data: Floats) -> Samples:
@@ -190,12 +206,17 @@ def client_files(settings: Settings) -> list[Path]:
     """
     path = settings.data.path
     if not path:
-        raise DataError('data.path is not set: with data.source = "files" it names a folder or a glob, a file a client')
+        raise DataError(
+            'data.path is not set: with data.source = "files" it names a folder or a glob, a file a client: '
+            'perdl simulate files -c "data.path=samples/*.csv"'
+        )
     place = Path(path)
     inside = place.iterdir() if place.is_dir() else map(Path, glob.glob(path))
     found = sorted(filter(is_data, inside), key=lambda p: natural_key(str(p)))
     if not found:
-        raise DataError(f"data.path = {path!r}: no file matches in {Path.cwd()}; correct the path")
+        near = nearest(path)
+        cure = f"did you mean {near!r}?" if near else "correct the path"
+        raise DataError(f"data.path = {path!r}: no file matches in {Path.cwd()}; {cure}")
     return found
 
 

@@ -4,11 +4,60 @@ from __future__ import annotations
 
 import csv
 import difflib
-from collections.abc import Sequence
+import io
+import shlex
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
+from common.errors import DataError
 from perdl_client.data.samples import plainly
 from perdl_client.formats.file_checks import file_error
+
+T = TypeVar("T")
+
+
+class NoColumnError(DataError):
+    """A column that is to be left out has a name, and the file has none of this name.
+
+    Attributes
+    ----------
+    column : str
+    """
+
+    def __init__(self, message: str, column: str) -> None:
+        super().__init__(message)
+        self.column = column
+
+
+Absent = dict[str, list[NoColumnError]]
+"""By name of a column that is to be left out: the errors of the files that lack it."""
+
+
+def leaving_out(drop: str | None, read: Callable[[str | None], T], absent: Absent) -> T:
+    """Return what ``read`` gives for ``drop`` without the columns that the file lacks; ``absent`` is told of them."""
+    while True:
+        try:
+            return read(drop)
+        except NoColumnError as error:
+            absent.setdefault(error.column, []).append(error)
+            drop = without(drop, [error.column])
+
+
+def require_some_have(absent: Mapping[str, Sequence[NoColumnError]], n_files: int) -> None:
+    """Raise a file's error if a column that is to be left out is in none of the files; one that has a cure, if any."""
+    for errors in absent.values():
+        if len(errors) == n_files:
+            raise next((error for error in errors if "did you mean" in str(error)), errors[0])
+
+
+def _wanted(drop: str | None) -> list[str]:
+    return [cell.strip() for cell in next(csv.reader([drop or ""], skipinitialspace=True), [])]
+
+
+def without(drop: str | None, columns: Collection[str]) -> str | None:
+    """Return columns to leave out but these, as text with commas between; None if none is left."""
+    return _as_cells([cell for cell in _wanted(drop) if cell not in columns]) or None
 
 
 def kept_columns(path: Path, names: Sequence[str], width: int, drop: str | None) -> list[int]:
@@ -29,19 +78,18 @@ def kept_columns(path: Path, names: Sequence[str], width: int, drop: str | None)
     Raises
     ------
     DataError
-        If a column does not exist, or none is left.
+        If there is no such column (:class:`NoColumnError` if it was given by name), or none is left.
     """
     known, out = plainly(tuple(names)), set[int]()
-    for wanted in next(csv.reader([drop or ""], skipinitialspace=True), []):
-        plain = wanted.strip().casefold()
+    for wanted in _wanted(drop):
+        plain = wanted.casefold()
         if plain in known:
             out |= {j for j, name in enumerate(known) if name == plain}
         elif plain.isdecimal() and 1 <= int(plain) <= width:
             out.add(int(plain) - 1)
         elif plain:
-            raise file_error(
-                path, f"has no column {wanted.strip()!r} to leave out (drop); {_hint(plain, names, width)}"
-            )
+            error = file_error(path, f"has no column {wanted!r} to leave out (drop); {_hint(plain, names, width)}")
+            raise error if plain.isdecimal() or not names else NoColumnError(str(error), wanted)
     if len(out) == width:
         raise file_error(path, f"has {width} columns, and drop leaves all of them out; keep those that are features")
     return [j for j in range(width) if j not in out]
@@ -86,19 +134,47 @@ def to_drop(names: Sequence[str], j: int) -> str:
     return f"leave the column out (data.drop={word}; a client: --drop {word})"
 
 
-def lacking(found: Sequence[str], expected: Sequence[str]) -> str:
-    """Say which columns are missing or additional, by name; empty if none is.
+def drop_option(begin: str, already: str | None, names: Sequence[str]) -> str:
+    """Return the option that leaves columns out, with those that are left out already.
 
     Parameters
     ----------
-    found : sequence of str
-        Names of the columns in the file.
-    expected : sequence of str
-        Names of the columns that are needed.
+    begin : str
+        What the option begins with, ``"--drop "`` or ``"-c data.drop="``.
+    already : str, optional
+        What is left out already, as ``--drop`` takes it.
+    names : sequence of str
+        Columns to leave out besides.
     """
+    return begin + shlex.quote(_as_cells([*_wanted(already), *names]))
+
+
+def _as_cells(names: Sequence[str]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(names)
+    return text.getvalue()
+
+
+def leave_out_odd(found: Sequence[str], expected: Sequence[str]) -> str:
+    """Say how the columns that only one of two files has are left out; nothing if they are many."""
+    odd = [name for names in _odd(found, expected) for name in names]
+    if len(odd) > 3:
+        return ""
+    words = drop_option("", None, odd)
+    return f", or leave out what not all have (-c data.drop={words}; a client: --drop {words})"
+
+
+def _odd(found: Sequence[str], expected: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the names that are missing, and those that are too many."""
     mine, theirs = plainly(tuple(found)), plainly(tuple(expected))
     missing = [name for name, plain in zip(expected, theirs, strict=True) if plain not in mine]
     more = [name for name, plain in zip(found, mine, strict=True) if plain not in theirs]
+    return missing, more
+
+
+def lacking(found: Sequence[str], expected: Sequence[str]) -> str:
+    """Say which columns are missing or too many, by name; empty if none is."""
+    missing, more = _odd(found, expected)
     said = [f"lacks {_columns(missing)}"] if missing else []
     return " and ".join(said + ([f"has {_columns(more)} more"] if more else []))
 

@@ -95,7 +95,7 @@ def _wrong_cell(path: Path, layout: CsvLayout, keep: Sequence[int], number: int,
             f"column {column}{name} is not of numbers (line {number}: {_shown(cell)}); {out}, or encode it as numbers"
         )
     what = _what_is_wrong(cell, out)
-    return f"line {number}, column {column}{name} {what}{_missing_after(path, layout, keep, number)}"
+    return f"line {number}, column {column}{name} {what}{_missing(path, layout, keep, (number, column))}"
 
 
 def refuse_index(path: Path, layout: CsvLayout, keep: Sequence[int]) -> None:
@@ -116,7 +116,7 @@ def refuse_index(path: Path, layout: CsvLayout, keep: Sequence[int]) -> None:
     raise file_error(
         path,
         f"line {number}, column 1 is empty; an index column without a name? Export without it, or {to_drop((), 0)}"
-        + _missing_after(path, layout, keep, number),
+        + _missing(path, layout, keep, (number, 1)),
     )
 
 
@@ -145,22 +145,24 @@ def refuse_cut_numbers(path: Path, layout: CsvLayout) -> None:
         )
 
 
-def _missing_after(path: Path, layout: CsvLayout, keep: Sequence[int], line: int) -> str:
-    """Say how many cells below a line are missing too, and where the first is."""
+def _missing(path: Path, layout: CsvLayout, keep: Sequence[int], here: tuple[int, int]) -> str:
+    """Say how many cells are missing in all, and which comes after the one at this line and column, both from 1."""
     columns = [j + layout.columns.start for j in keep]
-    below = ((number, cells_of(text, layout.delimiter)) for number, text in rows(path, layout) if number > line)
     places = [
         (number, column + 1)
-        for number, cells in below
+        for number, text in rows(path, layout)
+        for cells in [cells_of(text, layout.delimiter)]
         for column in columns
         if column < len(cells) and cells[column].strip().lstrip("+-").lower() in (*MISSING, "nan", "inf", "infinity")
     ]
-    if not places:
+    if not places or places == [here]:
         return ""
-    number, column = places[0]
+    told = f"; cells that are empty, NaN or infinite: {len(places)} in all"
+    if (after := next((place for place in places if place > here), None)) is None:
+        return told
+    number, column = after
     name = column_name(layout.names, column - 1 - layout.columns.start)
-    which = f"the first in line {number}, column {column}{name}"
-    return f"; cells below that are empty, NaN or infinite: {len(places)}, {which}"
+    return f"{told}, the next in line {number}, column {column}{name}"
 
 
 def _shown(cell: str) -> str:

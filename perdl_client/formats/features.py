@@ -6,7 +6,7 @@ import math
 from typing import Literal
 
 from perdl_client.data.samples import Samples, plainly
-from perdl_client.formats.columns import lacking
+from perdl_client.formats.columns import lacking, leave_out_odd
 
 Orientation = Literal["rows", "columns"]
 
@@ -37,7 +37,8 @@ class Features:
         d, expected = math.prod(samples.shape), math.prod(self.shape)
         if d != expected:
             if samples.names and self.names and (lacks := lacking(samples.names, self.names)):
-                return f"has {d} columns, {self._first_named!r} has {expected}: it {lacks}; give all the same columns"
+                cure = f"give all the same columns{leave_out_odd(samples.names, self.names)}"
+                return f"has {d} columns, {self._first_named!r} has {expected}: it {lacks}; {cure}"
             cure = "; give all files the same features in the same order"
             if other := transpose_that_fits(samples, expected, samples_in):
                 cure = f"; the transpose would fit: turn that file, or let its client alone read samples in {other}"

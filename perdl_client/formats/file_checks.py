@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
+import glob
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,22 @@ def is_left_behind(entry: Path) -> bool:
     name = entry.name.lower()
     marked = name.startswith(("~$", "._", ".~lock.")) or name.endswith("~") or name[:1] == name[-1:] == "#"
     return marked or name in _LEFT_BEHIND
+
+
+def nearest(path: str) -> str:
+    """Return the path or glob most like one that nothing matches, if there is one that something does."""
+    there = Path()
+    with suppress(OSError, ValueError):
+        for part in Path(path).parts:
+            if not glob.glob(str(there / part)):
+                names = sorted(entry.name for entry in there.iterdir() if is_data(entry))
+                if glob.has_magic(part):  # another ending
+                    names = sorted({f"*{Path(name).suffix}" for name in names if Path(name).suffix})
+                part = next(iter(difflib.get_close_matches(part, names, n=1)), part)
+            there /= part
+        if there != Path(path) and glob.glob(str(there)):
+            return str(there)
+    return ""
 
 
 def file_error(path: Path, message: str) -> DataError:

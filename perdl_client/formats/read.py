@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from common.errors import SettingsError
 from common.settings import Dtype
 from perdl_client.data.samples import Samples
-from perdl_client.formats.columns import column_name
+from perdl_client.formats.columns import Absent, column_name, leaving_out, require_some_have
 from perdl_client.formats.features import Features, Orientation, transpose_that_fits
 from perdl_client.formats.file_checks import OTHER_FORMATS, file_error, is_data, reading
 from perdl_client.formats.format import Format, Options
@@ -75,13 +75,18 @@ def load_samples(
     if samples_in not in ("rows", "columns"):
         raise SettingsError(f'samples_in is {samples_in!r}; it must be "rows" or "columns"')
     path = Path(path)
-    options = Options(variable, drop, samples_in == "columns")
-    features, parts = Features(), []
-    for file in _parts(path):
-        part = _read_file(file, options, allow_nan, dtype)
+    features, parts, absent = Features(), [], Absent()
+    files = _parts(path)
+    for file in files:
+
+        def read(drop: str | None, file: Path = file) -> Samples:
+            return _read_file(file, Options(variable, drop, samples_in == "columns"), allow_nan, dtype)
+
+        part = leaving_out(drop, read, absent)
         if wrong := features.compare(part, file.name, samples_in):
             raise file_error(file, wrong)
         parts.append(part)
+    require_some_have(absent, len(files))
     notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
     shape, rate = parts[0].shape, parts[0].rate
     with reading(path, "a folder of data"):

@@ -184,7 +184,8 @@ class Link:
             if give_up is None:
                 give_up = now + self.max_wait
                 logger.info("no answer from %s (%s)", self.server, cause)
-                self.tell(f"waiting for {self.server}")
+                if self.max_wait > 0:  # at the end it is only asked whether the server is still there
+                    self.tell(f"waiting for {self.server}")
             if now >= give_up:
                 raise FederationError(
                     f"no server at {self.server} for {self.max_wait:g} s ({cause}); check the address, that "

@@ -8,6 +8,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,7 +55,7 @@ def node_config(
     overrides : sequence of str
         ``key=value`` of this client's own learning settings.
     on_warning : callable (str) -> object
-        Called with each warning of a possible problem.
+        Called with each warning of a possible problem, and if no data are given.
     drop : str, optional
         Names or numbers of columns to leave out, separated by commas.
 
@@ -87,6 +88,7 @@ def node_config(
     memory = Memory()
     if data is not None:
         from perdl_client.data.quality import data_warnings, sample_statistics
+        from perdl_client.formats.columns import drop_option
         from perdl_client.formats.features import Orientation
         from perdl_client.formats.read import load_samples
 
@@ -96,7 +98,8 @@ def node_config(
         samples = load_samples(data, samples_in=way, variable=variable, drop=drop)
         turn = f"add --samples-in {'columns' if samples_in == 'rows' else 'rows'}"
         statistics = sample_statistics(samples.data, samples.shape, samples.names)
-        for note in (*samples.notes, *data_warnings({name: statistics}, turn)):
+        option = partial(drop_option, "--drop ", drop)
+        for note in (*samples.notes, *data_warnings({name: statistics}, turn, drop=option)):
             on_warning(note)
         memory.hold(samples)
         told |= {"data": str(data.resolve()), "samples-in": samples_in}
@@ -104,9 +107,11 @@ def node_config(
             told["variable"] = variable
         if drop:
             told["drop"] = drop
-    elif match := re.fullmatch(r"client-(\d{1,6})", name):
-        # In a synthetic federation client-3 is the third client: weak clients are the first ones.
-        told["partition-id"] = max(int(match[1]) - 1, 0)
+    else:
+        on_warning("no data given: samples are synthetic; a server whose data are files refuses them: give --data FILE")
+        if match := re.fullmatch(r"client-(\d{1,6})", name):
+            # In a synthetic federation client-3 is the third client: weak clients are the first ones.
+            told["partition-id"] = max(int(match[1]) - 1, 0)
     return told, memory
 
 

@@ -146,7 +146,8 @@ class Members(list[Member]):
         member = self._find(new.name)
         if member is None:
             with about(client=new.name):
-                _log.info("takes part: %d samples, %d atoms sent", new.facts["n_samples"], new.dictionary.shape[1])
+                used = f"{new.dictionary.shape[1]} of its {new.facts['n_atoms']} atoms in use"
+                _log.info("takes part: %d samples, %s", new.facts["n_samples"], used)
             member = new
             self.append(member)
             self.sort(key=lambda member: natural_key(member.name))
@@ -209,7 +210,8 @@ def find_mismatches(clients: Sequence[Member], n_global: int, n_features: int | 
         if size != d:
             found[name] = (
                 f"{name} has {size} features, {typical} has {d}: all clients' samples must have the same features in "
-                "the same order (and, unless samples are in rows, be read with --samples-in columns)"
+                "the same order (a client leaves columns out with --drop COLUMN; samples that are in columns are read "
+                "with --samples-in columns)"
             )
         elif n_atoms < n_global:
             found[name] = f"{name} has {n_atoms} usable atoms, fewer than n_global = {n_global}"

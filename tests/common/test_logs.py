@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,21 @@ def test_the_text_of_an_exception_is_never_written(lines):
     for text in (json.dumps(line), record[0]):
         assert "unforeseen failure" in text
         assert "secret" not in text
+
+
+def test_a_warning_is_a_note_and_all_lines_tell_their_time(capsys):
+    root, log = logging.getLogger(), logging.getLogger("perdl.client")
+    former, root.handlers = root.handlers, []
+    try:
+        told = {logging.WARNING: r"ada: note: units", logging.INFO: r"\d{4}-.* perdl\.client units"}
+        for level, expected in told.items():
+            root.handlers = []
+            start_log(level)
+            with about(client="ada"):
+                log.warning("units")
+            assert re.fullmatch(expected, capsys.readouterr().err.strip())
+    finally:
+        root.handlers = former
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")

@@ -265,7 +265,13 @@ MISTAKES = [
         ("clients.ada", "rounds"),
         "set it for all",
     ),
-    Mistake("A parameter misspelt", lambda: python(lambda: PerDL(n_globl=3)), 1, ("n_globl",), "correct the name"),
+    Mistake(
+        "A parameter misspelt",
+        lambda: python(lambda: PerDL(n_globl=3)),
+        1,
+        ("n_globl", "did you mean n_global"),
+        "correct the name",
+    ),
     Mistake(
         "A parameter misspelt in set_params",
         lambda: python(lambda: PerDL().set_params(n_globl=3)),

@@ -90,6 +90,12 @@ def numbered_samples() -> Said:
     return _told(words)
 
 
+def no_data() -> Said:
+    with listening() as address:
+        pass
+    return _told(["client", "--name", "ada", "--insecure", "--server", address, "--wait", "0"])
+
+
 def _told(words: list[str]) -> Said:
     """What is said before the end."""
     return Said(0, CliRunner().invoke(app, words).stdout.strip())
@@ -298,6 +304,13 @@ MISTAKES = [
         4,
         ("ada", "--data"),
         "start the client with --data",
+    ),
+    Mistake(
+        "A client without data",
+        no_data,
+        0,
+        ("no data given", "--data FILE"),
+        "--data, unless the server's samples are made up",
     ),
     Mistake(
         "One client with other features",

@@ -13,8 +13,13 @@ from PIL import Image
 
 from wrong import Mistake, Said, command, draw, good_files, over_files
 
+
+def table_text(name: str) -> str:
+    return "\n".join(",".join(map(str, row)) for row in np.round(draw(name), 3).tolist()) + "\n"
+
+
 TABLE = np.round(draw("bob"), 3)
-TEXT = "\n".join(",".join(map(str, row)) for row in TABLE.tolist()) + "\n"
+TEXT = table_text("bob")
 LINES = TEXT.splitlines()
 NAMES_LINE = "a,b,c,d,e\n"
 
@@ -126,6 +131,16 @@ def reordered() -> Said:
     return over_files()
 
 
+def extra_column(*words: str) -> Said:
+    """Bob's file alone has row numbers."""
+    folder = Path("data")
+    folder.mkdir()
+    for name in ("ada", "bob", "cy"):
+        text = numbered("id,a,b,c,d,e\n", 1) if name == "bob" else NAMES_LINE + table_text(name)
+        (folder / f"{name}.csv").write_text(text)
+    return over_files(*words)
+
+
 def no_variable() -> Said:
     Path("data").mkdir()
     for name in ("ada", "bob"):
@@ -235,7 +250,28 @@ MISTAKES = [
         table(NAMES_LINE + TEXT, "bob.csv", "-c", "data.drop=5,id"),
         3,
         ("ada.csv", "'id'", "1 to 5"),
-        "name columns that all files have, or give their numbers",
+        "name columns that a file has, or give their numbers",
+    ),
+    Mistake(
+        "Row numbers that have a name, in one file alone",
+        extra_column,
+        3,
+        ("bob.csv", "'id' more", "-c data.drop=id", "--drop id"),
+        "leave the column out where it is",
+    ),
+    Mistake(
+        "Such a column left out, though the other files have none",
+        lambda: extra_column("-c", "data.drop=id"),
+        0,
+        (),
+        "none needed: it is left out where it is",
+    ),
+    Mistake(
+        "Such a column left out by a name misspelt",
+        lambda: extra_column("-c", "data.drop=idd"),
+        3,
+        ("bob.csv", "'idd'", "did you mean 'id'"),
+        "correct the name",
     ),
     Mistake(
         "A delimiter at the end of every line",
@@ -379,6 +415,13 @@ MISTAKES = [
         0,
         ("feature 3", "feature 5", "different units", "data.divide_by"),
         "data.divide_by, as perdl check proposes",
+    ),
+    Mistake(
+        "Constants for another number of features",
+        lambda: (good_files(wrong=""), over_files("-c", "data.divide_by=1,2,3"))[1],
+        2,
+        ("data.divide_by has 3 numbers", "ada has 5 features"),
+        "one for each feature, or one for all",
     ),
     Mistake(
         "Names of columns in another order",
@@ -536,7 +579,7 @@ MISTAKES = [
         "A pattern that matches nothing",
         lambda: (good_files(), over_files(path="data/*.tsv"))[1],
         3,
-        ("data/*.tsv", "correct the path"),
+        ("data/*.tsv", "did you mean 'data/*.csv'"),
         "correct the pattern",
     ),
     Mistake(

@@ -82,6 +82,13 @@ MISTAKES = [
         ("n_global", "by itself"),
         "one -c for each",
     ),
+    Mistake(
+        "A constant of zero to divide by",
+        lambda: simulate("-c", "data.divide_by=0"),
+        2,
+        ("data.divide_by", "positive numbers"),
+        "positive numbers with commas between",
+    ),
     Mistake("-c without =", lambda: simulate("-c", "rounds"), 2, ("rounds", "key=value"), "key=value"),
     Mistake(
         "-c with a space for =",
@@ -108,11 +115,39 @@ MISTAKES = [
         "correct the name",
     ),
     Mistake(
+        "A file in place of a folder for made-up samples",
+        lambda: (Path("a.csv").touch(), command("samples", "a.csv"))[1],
+        2,
+        ("a.csv is a file", "name a folder"),
+        "name a folder",
+    ),
+    Mistake(
         "A configuration that is not there",
         lambda: command("simulate", "mine.toml"),
         2,
         ("mine.toml",),
         "correct the path, or name a preset",
+    ),
+    Mistake(
+        "Data in place of a configuration",
+        lambda: (Path("a.csv").write_text("1,2\n"), command("simulate", "a.csv"))[1],
+        2,
+        ("a.csv is data", "perdl simulate files -c data.path=a.csv"),
+        "name the preset files, and the data by data.path",
+    ),
+    Mistake(
+        "A folder of data in place of a configuration",
+        lambda: (Path("samples").mkdir(), command("simulate", "samples"))[1],
+        2,
+        ("samples is a folder", "perdl simulate files -c data.path=samples"),
+        "name the preset files, and the data by data.path",
+    ),
+    Mistake(
+        "A glob in place of a configuration",
+        lambda: (Path("a.csv").write_text("1,2\n"), command("simulate", "*.csv"))[1],
+        2,
+        ("*.csv names files", "perdl simulate files -c 'data.path=*.csv'"),
+        "name the preset files, and the data by data.path",
     ),
     Mistake("TOML that is none", lambda: configured("n_global = = 3\n"), 2, ("mine.toml", "line 1"), "key = value"),
     Mistake(

@@ -123,6 +123,27 @@ def test_row_numbers_times_and_other_units_are_noted(tmp_path):
     assert len(notes) == 4
 
 
+def test_an_id_at_one_client_is_left_out_as_check_says(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for i, name in enumerate(("berlin", "madrid", "oslo")):
+        table, names = samples(f"client-{i + 1}"), "a,b,c,d,e,f"
+        if name == "madrid":
+            table, names = np.column_stack([np.arange(200), table]), f"id,{names}"
+        np.savetxt(f"{name}.csv", table, delimiter=",", header=names, comments="")
+    report = report_of("*.csv")
+    assert "madrid.csv: has 7 columns" in report.problems[0]
+    assert "leave out what not all have (-c data.drop=id; a client: --drop id)" in report.problems[0]
+    assert "take it out (-c data.drop=id)" in report.notes[0]
+    told = override_settings(SETTINGS, {"data.drop": "id"})
+    report = report_of("*.csv", settings=told)
+    assert report.problems == []
+    assert {look.name: look.drop for look in report.clients} == {"berlin": None, "madrid": "id", "oslo": None}
+    (problem,) = report_of("*.csv", settings=override_settings(SETTINGS, {"data.drop": "id,idd"})).problems
+    assert "has no column 'idd' to leave out (drop); did you mean 'id'?" in problem
+    lines = run("berlin.csv", "madrid.csv", "--drop", "id").output.splitlines()
+    assert [line.partition(".csv")[2] for line in lines if line.startswith("perdl client")] == ["", " --drop id"]
+
+
 def test_a_client_with_few_samples_is_noted(tmp_path):
     np.save(save_clients(tmp_path / "a") / "3.npy", samples("client-3")[:4])
     report = report_of(tmp_path / "a")
@@ -197,6 +218,21 @@ def test_mistakes_end_in_one_line(tmp_path, monkeypatch, arguments, code, line):
     assert done.exit_code == code
     assert line in done.output
     assert len(done.output.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [("dta", "data"), ("dta/*.npy", "data/*.npy"), ("data/*.nyp", "data/*.npy"), ("data/sub/1.py", "data/sub/1.npy")],
+)
+def test_a_path_misspelt_is_told_what_was_meant(tmp_path, monkeypatch, path, meant):
+    monkeypatch.chdir(tmp_path)
+    Path("data/sub").mkdir(parents=True)
+    np.save("data/sub/1.npy", samples())
+    np.save("data/2.npy", samples())
+    for said in (run(path), invoked(f"perdl simulate files -c 'data.path={path}'")):
+        assert said.exit_code == 3
+        assert f"did you mean '{meant}'?" in said.output
+    assert "correct the path" in run("xyz").output
 
 
 def test_options_of_the_readers(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -11,10 +12,12 @@ import sys
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from common.settings import Settings, load_settings, settings_from_flat
+from common.synthetic import generate
 from perdl.cli.app import app
 from perdl.cli.command import find_config
 from perdl.engines.ray import _alone
@@ -83,6 +86,30 @@ def test_h_is_help(arguments):
     assert "Usage: " in short.output
 
 
+@pytest.mark.parametrize("command", ["check", "reconstruct"])
+def test_help_breaks_its_lines_where_the_screen_ends(command):
+    lines = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "80"}).output.splitlines()
+    text = lines[: next(i for i, line in enumerate(lines) if line.startswith("╭"))]
+    for line, following in itertools.pairwise(text):
+        if line.strip() and following.strip():
+            assert len(f"{line.rstrip()} {following.split()[0]}") >= 80, line
+
+
+def test_what_is_doubtful_about_data_is_said_before_the_run_and_once(tmp_path):
+    (tmp_path / "data").mkdir()
+    for name, n in (("ada", 12), ("bob", 80)):
+        made = generate(0, name, n_features=5, n_global=2, n_local=2, n_samples=n, sparsity=0.3)
+        np.savetxt(tmp_path / "data" / f"{name}.csv", made.data.T + 9, delimiter=",")
+    told = ["data.path=data", "data.center=false", "rounds=2", "n_restarts=2", "n_global=1"]
+    done = perdl("simulate", "files", "--output", "run", *(word for one in told for word in ("-c", one)), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines, warnings = done.stdout.splitlines(), json.loads((tmp_path / "run/summary.json").read_text())["warnings"]
+    for note in ("few samples for their atoms (12 for 5) at ada", "the mean carries "):
+        (place,) = [i for i, line in enumerate(lines) if line.startswith(f"note: {note}")]
+        assert place < next(i for i, line in enumerate(lines) if line.startswith("round 1"))
+        assert any(text.startswith(note) for text in warnings)
+
+
 def test_a_suggestion_is_said_once():
     done = CliRunner().invoke(app, ["simulat"])
     assert done.exit_code == 2
@@ -91,10 +118,15 @@ def test_a_suggestion_is_said_once():
 
 
 @pytest.mark.parametrize(
-    ("words", "found"), [("perdl simulate mnist-b", "mnist-best"), ("perdl experiment sur", "surveillance")]
+    ("words", "found"),
+    [
+        ("perdl simulate mnist-b", "mnist-best"),
+        ("perdl experiment sur", "surveillance"),
+        ("perdl simulate --engine r", "ray"),
+    ],
 )
-def test_the_shell_completes_presets_and_experiments(tmp_path, words, found):
-    told = {"_PERDL_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": "2"}
+def test_the_shell_completes_presets_experiments_and_engines(tmp_path, words, found):
+    told = {"_PERDL_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
     command = [sys.executable, "-m", "perdl"]
     done = subprocess.run(command, env={**os.environ, **told}, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout.split() == [found]

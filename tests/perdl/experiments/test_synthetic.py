@@ -70,6 +70,9 @@ def test_figures_tables_and_sentences_are_written_and_printed(quick):
     for sentence in results["sentences"]:
         assert sentence in output
         assert sentence in (folder / "tables.md").read_text()
+    for title in results["tables"]:
+        assert f"{title}: {results['explained'][title]}" in output
+        assert results["explained"][title][1:] in (folder / "tables.md").read_text()
     assert results["settings"]["n_global"] == 3
     assert results["versions"]["numpy"] == np.__version__
 

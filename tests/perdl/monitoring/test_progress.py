@@ -90,6 +90,16 @@ def test_lines_in_a_pipe_come_now_and_then_and_say_what_is_left(monkeypatch):
     assert text.getvalue().replace("\n", "").isprintable()
 
 
+@pytest.mark.parametrize(("heard", "told"), [([0, 1, 3], [0, 3]), ([0, 2, 2, 3, 3], [0, 3]), ([3], [])])
+def test_first_dictionaries_in_a_pipe_begin_and_end(heard, told):
+    text = io.StringIO()
+    bar = ProgressBar(Console(file=text))
+    bar.on_start(Settings())
+    for done in heard:
+        bar.on_first_dictionaries(done, 3)
+    assert text.getvalue().splitlines() == [f"first dictionaries: {done} of 3 clients" for done in told]
+
+
 @pytest.mark.parametrize("width", [80, 160])
 def test_a_terminal_of_any_width_shows_how_long_it_may_take(width):
     text = io.StringIO()
@@ -117,7 +127,7 @@ def test_the_start_is_shown_before_the_first_round(monkeypatch):
     bar.on_round({**rows([0.5])[0], **facts})
     bar.on_end({})
     *first, last = text.getvalue().splitlines()
-    assert first == [f"first dictionaries: {done} of 10 clients" for done in (0, 2, 4, 6, 8)]
+    assert first == [f"first dictionaries: {done} of 10 clients" for done in (0, 2, 4, 6, 8, 10)]
     assert last.startswith("round 1 of 5: ")
 
 
@@ -200,19 +210,12 @@ def test_a_server_in_json_ended_by_a_sink_of_ones_own(processes):
         assert (folder / "dictionary.npz").exists()
 
 
-def test_a_reader_of_json_that_has_enough_ends_nothing(tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "perdl",
-        "simulate",
-        "--json",
-        "--output",
-        str(tmp_path / "run"),
-        "-c",
-        "rounds=20",
-    ]
-    script = f"{shlex.join(command)} | head -1; echo ${{PIPESTATUS[0]}}"
+@pytest.mark.parametrize("options", [["--json"], []])
+@pytest.mark.parametrize("reader", ["head -1", "true"])
+def test_a_reader_that_has_enough_ends_nothing(tmp_path, options, reader):
+    run = ["simulate", "--output", str(tmp_path / "run"), "-c", "rounds=20", *options]
+    command = [sys.executable, "-m", "perdl", *run]
+    script = f"{shlex.join(command)} | {reader}; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=120, check=True)
     assert done.stderr == ""
     assert done.stdout.splitlines()[-1] == "0"

@@ -61,12 +61,36 @@ def test_parts_of_a_table_add_up_in_its_own_units(table):
     error = np.linalg.norm(parts["rest"]) / np.linalg.norm(rows)
     with open(folder / "run" / "summary.json") as file:
         of_the_run = next(iter(json.load(file)["clients"].values()))["final_error"]
-    told = f"relative error {of_the_run:.3g} as the run counts it, {error:.3g} in the units of the file; 300 samples"
-    assert told in text
+    both = f"{of_the_run:.3g} of the norm of the data as the run counts it, {error:.3g} in the units of the file"
+    assert f"the rest is {both}; 300 samples" in text
+    text = perdl("reconstruct", model, data, "--output", folder / "all.csv")[1]
+    assert f"relative error {of_the_run:.3g} as the run counts it, {error:.3g} in the units of the file; 300" in text
     assert of_the_run > 10 * error, "the mean is not what a run explains"
     # With all its atoms at hand the dictionary spans the space.
     assert perdl("reconstruct", model, data, "--output", folder / "five.npy", "--atoms", "5")[0] == 0
     assert np.allclose(np.load(folder / "five.npy"), rows, rtol=1e-9, atol=1e-9)
+
+
+def test_each_part_is_told_what_it_leaves_itself(table):
+    folder, _ = table
+    model, data = learn(folder, **{"data.divide_by": "1, 50, 0.1, 3, 1"}), folder / "in" / "0.csv"
+    facts = json.loads((folder / "run" / "summary.json").read_text())["clients"]["client-0"]
+    loaded = load_model(model)
+    rows = np.loadtxt(data, delimiter=",", skiprows=1)
+    Z = loaded.preprocessing.apply(rows.T)
+    own_alone = Z - loaded.local_dictionary @ loaded.encode(rows).T[2:]
+    left = {
+        "shared": (1 - facts["final_shared"]) ** 0.5,
+        "own": np.linalg.norm(own_alone) / np.linalg.norm(Z),
+    }
+    for part, mean in {"shared": "not in it but in the own part", "own": "in it"}.items():
+        _, text = perdl("reconstruct", model, data, "--output", folder / f"{part}.csv", "--part", part)
+        alone = f"the {part} part alone leaves {left[part]:.3g} of the norm of the data as the run counts it"
+        assert f"{alone}; the mean of the features is {mean}; 300 samples" in text
+    shared = np.loadtxt(folder / "shared.csv", delimiter=",", skiprows=1)
+    assert np.abs(shared.mean(axis=0)).max() < 20, "without the mean of 1000"
+    _, text = perdl("reconstruct", model, data, "--output", folder / "rest.csv", "--part", "rest")
+    assert f"the rest is {facts['final_error']:.3g} of the norm of the data as the run counts it" in text
 
 
 def test_windows_of_a_series_come_back_as_the_series(tmp_path):

@@ -7,6 +7,8 @@ from common.data_settings import DataSettings
 from common.errors import DataError
 from common.settings import load_settings
 from perdl_client.data.check import check_data
+from perdl_client.data.load import load_data
+from perdl_client.identity import SIMULATION, Identity
 from perdl_client.data.samples import Samples
 from perdl_client.formats.features import Features
 from perdl_client.formats.read import load_samples
@@ -194,6 +196,28 @@ def test_a_simulation_and_a_client_leave_columns_out_and_tell_what_else_was(tmp_
     config, _ = node_config("ada", data, "rows", None, tmp_path / "own", on_warning=said.append, drop="id,t")
     assert config["drop"] == "id,t"
     assert "line 1 at the top: left out as a comment" in said
+
+
+def test_a_column_that_some_files_have_is_left_out_there(tmp_path, monkeypatch):
+    """Of a simulation's files, and of those of one client; of one client's only file it must be there."""
+    monkeypatch.setenv(SIMULATION, "1")
+    (tmp_path / "data" / "2").mkdir(parents=True)
+    plain = "a,b,c,d\n" + "".join(f"{line}\n" for line in LINES)
+    (tmp_path / "data" / "1.csv").write_text(plain)
+    (tmp_path / "data" / "2" / "x.csv").write_text(plain)
+    (tmp_path / "data" / "2" / "y.csv").write_text("id,t,a,b,c,d\n" + ROWS)
+    told = ["data.source=files", f"data.path={tmp_path / 'data'}", "n_clients=2", "n_global=2"]
+    settings = load_settings(None, [*told, "data.drop=t,ID"])
+    check_data(settings)
+    samples = [load_data(Identity(f"client-{i + 1}", i, {}), settings).Y for i in range(2)]
+    np.testing.assert_array_equal(samples[0], TABLE.T)
+    np.testing.assert_array_equal(samples[1], np.hstack([TABLE.T, TABLE.T]))
+    with pytest.raises(DataError, match=r"2/y\.csv: has no column 'tt' to leave out \(drop\); did you mean 't'"):
+        check_data(load_settings(None, [*told, "data.drop=tt,id,t"]))
+    with pytest.raises(DataError, match=r"1\.csv: has no column '9'"):
+        check_data(load_settings(None, [*told, "data.drop=id,t,9"]))
+    with pytest.raises(DataError, match=r"1\.csv: has no column 'id' to leave out"):
+        node_config("ada", tmp_path / "data" / "1.csv", "rows", None, tmp_path / "own", drop="id")
 
 
 def test_a_missing_column_is_told_by_its_name():

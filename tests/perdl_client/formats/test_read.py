@@ -216,8 +216,10 @@ def test_an_image_with_damaged_exif_tags_is_read_as_it_is(tmp_path):
         (",a,b\n0,1,2\n", "line 1, column 1 is empty; .*index column"),
         (
             ",a,b\n0,1,2\n1,nan,\n2,NA,3\n",
-            r"line 1, column 1 is empty; .*; cells below that .*: 3, the first in line 3, column 2 \('a'\)$",
+            r"line 1, column 1 is empty; .*; cells that .*: 3 in all, the next in line 3, column 2 \('a'\)$",
         ),
+        ("a,b,c\n1,,\n2,3,4\n5,nan,6\n", r"line 2, column 2 .* is empty; .*: 3 in all, the next in line 2, column 3"),
+        ("a,b\nnan,2\n3,\n", r"line 3, column 2 \('b'\) is empty; .*; cells that .*: 2 in all$"),
         ("1,2\n3,4,5\n", "line 2 has 3 cells, line 1 has 2; make all lines equal"),
         ("a,b\n1,5,2,5\n3,5,4,5\n", "line 2 has 4 cells, line 1 has 2; .*decimal comma"),
         ("a;b\n1;2\n1,5;2,5\n", r"line 3, column 1 \('a'\) is '1,5', with a decimal comma; export decimal points"),

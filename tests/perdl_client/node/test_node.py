@@ -173,6 +173,7 @@ def test_the_last_message_ends_a_node(finished_run):
     for node in finished_run["nodes"]:
         assert not node.is_alive()
         assert node.error is None
+        assert node.told("waiting") == 1, "before the server was there, not after it had ended"
     assert finished_run["log"].count("/v1/fleet/deactivate-node") == 2
 
 
