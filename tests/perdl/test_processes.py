@@ -78,7 +78,7 @@ SYNTHETIC = ["-c", "n_clients=2", "-c", "n_global=3", "-c", "tolerance=0"]
 def test_interrupting_the_server_saves_what_was_done_and_frees_everything(processes, number):
     server = processes.server(*SYNTHETIC, "-c", "rounds=100000", "-c", "synthetic.noise=0.1")
     for i in (1, 2):
-        processes.client(f"client-{i}", "--wait", "5")
+        processes.client(f"client-{i}", "--wait", "15")
     processes.wait_for_round(3)
     homes = [processes.folder / "served", *(processes.folder / "perdl-clients" / f"client-{i}" for i in (1, 2))]
     for home in homes:
@@ -132,10 +132,10 @@ def test_interrupting_a_client_ends_it_cleanly(processes):
 
 
 def test_server_says_which_clients_did_not_come(processes):
-    processes.server("-c", "n_clients=2", "-c", "join_timeout=3")
-    processes.client("client-1", "--wait", "5")
+    processes.server("-c", "n_clients=2", "-c", "join_timeout=10")
+    processes.client("client-1", "--wait", "15")
     assert processes.wait("server", 60) == 4
-    assert "1 of 2 clients joined within 3 s" in processes.log("server")
+    assert "1 of 2 clients joined within 10 s" in processes.log("server")
     assert "Traceback" not in processes.log("server")
 
 

@@ -78,7 +78,7 @@ def test_each_part_is_told_what_it_leaves_itself(table):
     loaded = load_model(model)
     rows = np.loadtxt(data, delimiter=",", skiprows=1)
     Z = loaded.preprocessing.apply(rows.T)
-    own_alone = Z - loaded.local_dictionary @ loaded.encode(rows).T[2:]
+    own_alone = Z - loaded.local_dictionary @ loaded.encode(rows.T)[2:]
     left = {
         "shared": (1 - facts["final_shared"]) ** 0.5,
         "own": np.linalg.norm(own_alone) / np.linalg.norm(Z),
