@@ -159,7 +159,7 @@ def results_go_to(folder: Path) -> None:
     Parameters
     ----------
     folder : Path
-        The folder.
+        Where the results go.
     """
     global _folder
     _folder = folder

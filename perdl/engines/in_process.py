@@ -38,7 +38,7 @@ class InProcessGrid(Grid):
     Parameters
     ----------
     client_app : ClientApp
-        The app of every client.
+        What every client runs.
     node_configs : sequence of dict
         Node configuration of each client.
     record : callable (Message) -> object, optional
@@ -200,9 +200,9 @@ def run_in_process(
     Parameters
     ----------
     server_app : ServerApp
-        The app of the server.
+        What the server runs, strategy included.
     client_app : ClientApp
-        The app of every client.
+        What every client runs.
     settings : Settings
         Settings of the run.
     record : callable (Message) -> object, optional

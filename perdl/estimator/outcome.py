@@ -38,7 +38,7 @@ class Outcome(Parameters):
         X : (n, d) array-like
             Samples.
         client : str or int
-            The client.
+            Whose dictionary and preprocessing are used, by name or index.
 
         Returns
         -------
@@ -72,7 +72,7 @@ class Outcome(Parameters):
         input_features : object, optional
             Ignored.
         client : str or int, optional
-            The client; may be left out if all clients have the same number of atoms.
+            Whose codes are named; may be left out if all clients have the same number of atoms.
         """
         fitted = self._known()
         n_local = {name: D.shape[1] for name, D in fitted.local_dictionaries.items()}
@@ -91,7 +91,7 @@ class Outcome(Parameters):
         codes : (n, r_i) array-like
             Codes in the client's dictionary.
         client : str or int
-            The client.
+            Whose dictionary and preprocessing are used, by name or index.
         """
         name = self._name(client)
         model = self._known().model(name)
@@ -109,7 +109,7 @@ class Outcome(Parameters):
         X : (n, d) array-like
             Samples.
         client : str or int
-            The client.
+            Whose dictionary and preprocessing are used, by name or index.
         """
         model, Y = self._model(X, client)
         shared, own = model.split(Y)
@@ -123,7 +123,7 @@ class Outcome(Parameters):
         X : (n, d) array-like
             Samples.
         client : str or int
-            The client.
+            Whose dictionary and preprocessing are used, by name or index.
         k : int
             Largest number of atoms per sample.
         """
@@ -140,7 +140,7 @@ class Outcome(Parameters):
         X : (n, d) array-like
             Samples.
         client : str or int
-            The client.
+            Whose dictionary and preprocessing are used, by name or index.
         """
         model, Y = self._model(X, client)
         return model.unshared_energy(Y)
@@ -154,7 +154,7 @@ class Outcome(Parameters):
             One client's samples. Without ``client``, data sets by client: a dict, or a list in the order of
             ``client_names_``.
         client : str or int, optional
-            The client; left out if ``X`` holds several data sets.
+            Whose model is scored; left out if ``X`` holds several data sets.
 
         Returns
         -------

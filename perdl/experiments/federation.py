@@ -79,7 +79,7 @@ def first_dictionaries(clients: Sequence[Client], seed: int) -> list[Floats]:
     Parameters
     ----------
     clients : sequence of Client
-        The clients.
+        Clients with their data, in any order.
     seed : int
         Seed of the run.
     """
@@ -155,7 +155,7 @@ def used(client: Client, D: Floats) -> tuple[NDArray[np.intp], Floats]:
     Parameters
     ----------
     client : Client
-        The client.
+        Client with its data and coder.
     D : (d, r) array
         Its dictionary.
     """
@@ -172,7 +172,7 @@ def independent(
     Parameters
     ----------
     clients : sequence of Client
-        The clients.
+        Clients with their data, which learn alone.
     starts : sequence of (d, r_i) arrays
         First dictionary of each client.
     rounds : int
@@ -195,7 +195,7 @@ def pooled(clients: Sequence[Client], settings: Settings, on_round: OnDictionari
     Parameters
     ----------
     clients : sequence of Client
-        The clients.
+        Clients whose samples are pooled.
     settings : Settings
         Settings of the run; ``rounds`` is the number of steps.
     on_round : callable (int, list of arrays) -> object, optional
@@ -213,7 +213,7 @@ def averaged(
     Parameters
     ----------
     clients : sequence of Client
-        The clients.
+        Clients whose dictionaries are averaged.
     starts : sequence of (d, r) arrays
         First dictionary of each client.
     rounds : int

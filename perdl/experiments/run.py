@@ -130,7 +130,7 @@ def cell(value: Any) -> str:
     Parameters
     ----------
     value : object
-        The value.
+        Content of the cell: a number, a text or None.
     """
     if value is None:
         return ""

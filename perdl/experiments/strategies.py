@@ -72,7 +72,7 @@ def learn(
     Parameters
     ----------
     clients : sequence of Client
-        The clients.
+        Clients with their data, in the order of their names.
     settings : Settings
         Settings of the run.
     aggregations : sequence of str

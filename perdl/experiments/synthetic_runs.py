@@ -91,7 +91,7 @@ def run_perma(
     truths : list of ClientTruth
         Truth of each client.
     clients : list of Client
-        The clients.
+        Clients with their data, in the order of their names.
     starts : list of (d, r_i) arrays
         First dictionary of each client.
     order : {"name", "quality"}

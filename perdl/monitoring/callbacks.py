@@ -96,7 +96,7 @@ def watch(
     settings : Settings
         Settings of the run; ``output`` is the folder to watch.
     callbacks : sequence of Callback
-        The callbacks.
+        Called in this order.
     note : callable (str) -> object
         Gets a line for each callback that fails.
     after : int

@@ -67,7 +67,7 @@ def to_png(figure: Figure, text: str = "") -> bytes:
     Parameters
     ----------
     figure : matplotlib.figure.Figure
-        The figure.
+        What to save.
     text : str
         Description to store in the file.
     """
@@ -80,7 +80,7 @@ def to_svg(figure: Figure, text: str = "") -> str:
     Parameters
     ----------
     figure : matplotlib.figure.Figure
-        The figure.
+        What to save.
     text : str
         Description to store in the file.
     """
@@ -132,7 +132,7 @@ def whole_numbers(axis: Any) -> None:
     Parameters
     ----------
     axis : matplotlib.axis.Axis
-        The axis.
+        The x or y axis of a plot.
     """
     axis.get_major_locator().set_params(integer=True)
 
