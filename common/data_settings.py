@@ -156,7 +156,13 @@ class DataSettings(SettingsTable):  # numpydoc ignore=PR01
 
 
 def numbers_in(text: str) -> list[float]:
-    """Return numbers with commas between; nothing if one of them is none."""
+    """Return numbers with commas between; nothing if one of them is none.
+
+    Parameters
+    ----------
+    text : str
+        Numbers with commas between.
+    """
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:

@@ -62,7 +62,13 @@ class Notes(PlainLog):
     """Lines of perdl's own log in the form of a command's other notes: whose it is, and the text."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """Return "ada: note: ..."; another program's line stays as it is."""
+        """Return "ada: note: ..."; another program's line stays as it is.
+
+        Parameters
+        ----------
+        record : logging.LogRecord
+            What is logged.
+        """
         if record.name.partition(".")[0] != "perdl":
             return super().formatMessage(record)
         who = [str(name)] if (name := _about.get({}).get("client")) else []

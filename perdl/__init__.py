@@ -1,7 +1,7 @@
 """perdl finds what many private datasets share and what each has alone.
 
-Samples never leave a client. Of what it learns, a client sends its whole first dictionary once, own atoms included, and
-after that the shared atoms only.
+Samples never leave a client. A client sends its whole first dictionary once, its own atoms included. After that it
+sends the shared atoms only.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import sys
 from importlib.util import find_spec
 
-TYPE_CHECKING = False  # typing's own would cost the command a part of its start
+TYPE_CHECKING = False  # importing typing would slow down the start of the command
 if TYPE_CHECKING:
     from perdl.engines.simulate import simulate as simulate
     from perdl.estimator.estimator import NotFittedError as NotFittedError
@@ -43,7 +43,7 @@ __all__ = [
 
 
 def _check_common() -> None:
-    """Raise if a file of the user's hides the package `common`, which comes with perdl."""
+    """Raise if one of the user's files hides the package `common`, which comes with perdl."""
     spec = sys.modules["common"].__spec__ if "common" in sys.modules else find_spec("common")
     origin = (spec.origin if spec is not None else None) or ""
     found, ours = os.path.dirname(origin), os.path.join(os.path.dirname(os.path.dirname(__file__)), "common")
@@ -53,7 +53,7 @@ def _check_common() -> None:
 
 _check_common()
 
-# Before Flower is imported: no telemetry, no look for updates.
+# Must be set before Flower is imported.
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
 
@@ -73,7 +73,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import what is asked for: `import perdl` alone brings in neither Flower nor NumPy."""
+    """Import a name on first use: `import perdl` alone imports neither Flower nor NumPy."""
     if name not in _HOMES:
         raise AttributeError(f"module 'perdl' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

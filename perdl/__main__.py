@@ -1,4 +1,4 @@
-"""The ``perdl`` command, quiet also where it is interrupted while it still imports."""
+"""The ``perdl`` command. It prints no traceback when it is interrupted, not even during its imports."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from common.errors import INTERRUPTED
 
 
 def main() -> None:
-    """Entry point."""
+    """Run the command line."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # what a terminal's encoding lacks becomes a question mark
+        if isinstance(stream, io.TextIOWrapper):  # print "?" for characters that the terminal's encoding lacks
             stream.reconfigure(errors="replace")
     from perdl.cli.app import app
 

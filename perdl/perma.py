@@ -2,9 +2,9 @@ r"""Algorithm 1 of the paper, PerMA: the loop over its two halves.
 
 .. math:: \min_{D^g, \{D^l_i\}, \{X_i\}} \sum_{i=1}^N \lVert Y_i - [D^g\ D^l_i] X_i\rVert_F^2, \qquad X_i \text{ sparse}
 
-What client i computes is `perdl_client.learning.client.ClientLearner`; what the server computes is
-`perdl_server.algorithm.server.PermaServer`. A federation sends between the two what is a call here, and ends on the
-same bits.
+`perdl_client.learning.client.ClientLearner` computes what client i does, `perdl_server.algorithm.server.PermaServer`
+what the server does. Here they call each other; in a federation they send messages. The results are the same to the
+last bit.
 
 Source: Liang, Shi, Al Kontar, Fattahi, "Personalized Dictionary Learning for Heterogeneous Datasets", 2023.
 """
@@ -25,18 +25,46 @@ Floats = NDArray[np.floating]
 
 
 class Channel:
-    """What reaches the server of what clients send: all of it, unless somebody lies or is absent."""
+    """What the server receives. By default all that clients send; subclasses simulate liars and absent clients."""
 
     def starts(self, dictionaries: list[Floats], usages: list[Floats]) -> tuple[list[Floats], list[Floats]]:
-        """Return the first dictionaries, each of its own shape, and the energies of their atoms."""
+        """Return the first dictionaries and the energies of their atoms, as the server receives them.
+
+        Parameters
+        ----------
+        dictionaries : list of (d, m_i) arrays
+            The used atoms of each client's first dictionary.
+        usages : list of (m_i,) arrays
+            Energies of these atoms.
+        """
         return dictionaries, usages
 
     def present(self, t: int, n: int) -> Sequence[int]:
-        """Return which of ``n`` clients take part in round ``t``, ascending; the others compute nothing."""
+        """Return the clients that take part in a round, ascending; the others compute nothing.
+
+        Parameters
+        ----------
+        t : int
+            The round, from 1.
+        n : int
+            Number of clients.
+        """
         return range(n)
 
     def updates(self, t: int, who: Sequence[int], A: Floats, w: Floats) -> tuple[Floats, Floats]:
-        """Return the contributions (len(who), d, r_g) and energies (len(who), r_g) of round ``t``."""
+        """Return the contributions and energies of a round, as the server receives them.
+
+        Parameters
+        ----------
+        t : int
+            The round, from 1.
+        who : sequence of int
+            The m clients that take part, ascending.
+        A : (m, d, r_g) array
+            Their contributions.
+        w : (m, r_g) array
+            Energies of the atoms.
+        """
         return A, w
 
 
@@ -53,11 +81,11 @@ def perma(
     clients : sequence of ClientLearner
         In the order of their names. Each keeps its own D^l_i: ``client.finish(D_g)`` returns it.
     settings : Settings
-        ``rounds`` is T.
-    on_round : callable ``(t, D_g)``
-        Called after matching with 0, then after every round.
+        Settings of the run; ``rounds`` is T.
+    on_round : callable (int, array) -> object
+        Called with the round and D^g: with 0 after matching, then after every round.
     channel : Channel, optional
-        Between clients and server.
+        Changes what the server receives. By default it receives all.
 
     Returns
     -------
@@ -85,18 +113,20 @@ def perma(
 
 
 def adapt(client: ClientLearner, global_dictionary: Floats, *, rounds: int, tolerance: float) -> Floats:
-    """Learn the local dictionary of a client that was not in the federation, which keeps its D^g. Nothing is sent.
+    """Learn the local dictionary of a client that joins after the run. D^g does not change, and nothing is sent.
 
-    The client begins as every client does, gives up the atoms that are nearest to D^g, and takes rounds of its own.
+    The client starts like every other. Then it drops the atoms nearest to D^g, and takes rounds alone.
 
     Parameters
     ----------
     client : ClientLearner
+        The new client, with its first dictionary.
     global_dictionary : (d, r_g) array
+        D^g of the run.
     rounds : int
-        At most.
+        Largest number of rounds.
     tolerance : float
-        Largest move of a local atom that counts as rest.
+        Stop when no local atom moves more than this.
 
     Returns
     -------

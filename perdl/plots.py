@@ -1,8 +1,8 @@
 """Figures of a run or a model, for notebooks and reports.
 
-Each function takes what :func:`perdl.simulate` or :func:`perdl.read_run` returned, a fitted :class:`perdl.PerDL`, or
-a folder (of a simulation, of a server, of one client), and returns a matplotlib figure. :func:`describe` says in words
-what a figure shows.
+Each function takes a result of :func:`perdl.simulate` or :func:`perdl.read_run`, a fitted :class:`perdl.PerDL`, or a
+folder (of a simulation, a server or one client). It returns a matplotlib figure. :func:`describe` says in words what a
+figure shows.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ def convergence(source: Any) -> Figure:
     Parameters
     ----------
     source : RunResult, PerDL or path
+        The run or model; a path is a folder of results.
 
     Returns
     -------
@@ -36,18 +37,30 @@ def convergence(source: Any) -> Figure:
     Raises
     ------
     PerdlError
-        Here and below, if there is nothing to draw; it says why.
+        If there is nothing to draw. The other functions here raise it too.
     """
     return draw("convergence", source)
 
 
 def path_lengths(source: Any) -> Figure:
-    """Draw the mean distance of neighbours on each path, the jump after the shared atoms, and what chance gives."""
+    """Draw the mean edge of each path, the jump after the shared atoms, and the mean edge of unrelated atoms.
+
+    Parameters
+    ----------
+    source : RunResult, PerDL or path
+        The run or model; a path is a folder of results.
+    """
     return draw("path_lengths", source)
 
 
 def variance(source: Any) -> Figure:
-    """Draw, for each client, which shares of its data's energy are shared, its own, and unexplained."""
+    """Draw the shares of each client's energy that are shared, its own, and unexplained.
+
+    Parameters
+    ----------
+    source : RunResult, PerDL or path
+        The run or model; a path is a folder of results.
+    """
     return draw("variance", source)
 
 
@@ -64,21 +77,22 @@ def atoms(
     Parameters
     ----------
     source : RunResult, PerDL or path
+        The run or model; a path is a folder of results.
     client : str, optional
-        Whose own atoms: those that its samples use, the one that carries most energy first. Without it the shared
-        ones, in their order.
+        Draw the own atoms of this client that its samples use, the one with most energy first. By default the shared
+        atoms are drawn, in their order.
     shape : tuple of int, optional
-        Of a sample, where the source cannot know it: (height, width) or (height, width, 3) of images that were given
-        as rows of numbers; with ``series`` (rows of the window, channels).
+        Shape of a sample, needed where images or windows were given as rows of numbers: (height, width), (height,
+        width, 3), or with ``series`` (rows of the window, channels).
     series : bool
-        Whether samples are windows of a series, and no images.
+        Whether samples are windows of a series rather than images.
     unused : bool
-        Whether own atoms that next to no sample uses are drawn too, pale, as the last.
+        Whether to draw unused own atoms too, pale and last.
 
     Returns
     -------
     matplotlib.figure.Figure
-        Of atoms that are many the first ones, with their numbers in the dictionary. Signs are turned so that the
+        The atoms with their numbers in the dictionary; the first ones if there are many. Signs are turned so that the
         larger part of an atom is positive. Shared atoms that no sample uses are pale.
     """
     name = "atoms" if client is None else "own_atoms"
@@ -92,25 +106,38 @@ def atoms(
 
 
 def usage(source: Any) -> Figure:
-    """Draw how much of each client's data each shared atom carries, and all own atoms of a client together."""
+    """Draw the share of each client's energy that each shared atom carries, and that all its own atoms carry.
+
+    Parameters
+    ----------
+    source : RunResult, PerDL or path
+        The run or model; a path is a folder of results.
+    """
     return draw("usage", source)
 
 
 def participation(source: Any) -> Figure:
-    """Draw which client answered which round."""
+    """Draw which client answered which round.
+
+    Parameters
+    ----------
+    source : RunResult, PerDL or path
+        The run or model; a path is a folder of results.
+    """
     return draw("participation", source)
 
 
 def draw(figure: str, source: Any, client: str | None = None) -> Figure:
-    """Draw any figure by its name, those added to `perdl.report.figures.FIGURES` too.
+    """Draw any figure by its name, also those added to `perdl.report.figures.FIGURES`.
 
     Parameters
     ----------
     figure : str
-        ``"convergence"``, ``"own_atoms"``, ...
+        A key of `FIGURES`: ``"convergence"``, ``"own_atoms"``, ...
     source : RunResult, PerDL or path
+        The run or model; a path is a folder of results.
     client : str, optional
-        Of figures that each client has.
+        The client, for figures that each client has.
 
     Returns
     -------
@@ -139,8 +166,9 @@ def describe(
     figure : str
         The name of a function of this module: ``"convergence"``, ``"atoms"``, ...
     source : RunResult, PerDL or path
+        The run or model; a path is a folder of results.
     client : str, optional
-        For ``"atoms"``: whose own atoms.
+        For ``"atoms"``: the client whose own atoms are described.
     shape : tuple of int, optional
         As in :func:`atoms`.
     series : bool
@@ -158,7 +186,7 @@ def describe(
 
 
 def draw_figures(folder: str | Path, kinds: Sequence[str] = ("png", "svg")) -> list[Path]:
-    """Write the figures of a run into ``figures/``, each as PNG and as SVG; the same run gives the same bytes.
+    """Write the figures of a run into ``figures/``, as PNG and SVG. The same run gives the same bytes.
 
     Parameters
     ----------
@@ -170,8 +198,8 @@ def draw_figures(folder: str | Path, kinds: Sequence[str] = ("png", "svg")) -> l
     Returns
     -------
     list of Path
-        What was drawn. A figure for which there is nothing to draw is left out; of figures that each client has there
-        is the first that can be drawn.
+        The files written. Figures with nothing to draw are left out. Of figures that each client has, only the first
+        that can be drawn is written.
     """
     from common.files import write_bytes, write_text
     from perdl.report.drawing import to_png, to_svg

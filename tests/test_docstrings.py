@@ -14,7 +14,7 @@ from common.data_settings import SettingsTable
 
 validation = pytest.importorskip("numpydoc.validate")
 
-PACKAGES = ["common", "perdl_client", "perdl_server"]
+PACKAGES = ["common", "perdl_client", "perdl_server", "perdl"]
 CODES = {"PR01", "PR02", "PR03", "PR04", "PR07", "PR10", "SS03"}
 OPTIONAL = {"ray", "torchvision", "sklearn", "imageio", "imageio_ffmpeg", "pyarrow", "h5py", "tensorboardX", "mlflow"}
 
@@ -35,13 +35,20 @@ def _public(owner: ModuleType | type) -> Iterator[str]:
     module = owner.__name__ if isinstance(owner, ModuleType) else owner.__module__
     for name, thing in vars(owner).items():
         thing = getattr(thing, "__func__", thing)  # of class methods and static methods
-        if name.startswith("_") or getattr(thing, "__module__", "") != module:
+        if name.startswith("_") or getattr(thing, "__module__", "") != module or _is_command(thing):
             continue
         if isinstance(thing, FunctionType) and thing.__name__ != "<lambda>":
             yield name
         elif inspect.isclass(thing) and isinstance(owner, ModuleType):
-            yield name
+            if "__init__" in vars(thing):  # else its arguments are those of a class of another package
+                yield name
             yield from (f"{name}.{method}" for method in _public(thing))
+
+
+def _is_command(thing: object) -> bool:
+    """Whether a docstring is help that the command line prints."""
+    annotations = map(str, getattr(thing, "__annotations__", {}).values())
+    return any(mark in text for text in annotations for mark in ("typer.", "Option", "Argument"))
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -1,4 +1,4 @@
-"""Check clients' data before a run: what each file holds, whether they fit together, which settings suit them."""
+"""Check clients' data before a run: what each file holds, whether the files fit together, which settings suit them."""
 
 from __future__ import annotations
 
@@ -35,13 +35,14 @@ Values = dict[str, float | int | str | bool]
 
 @dataclass(frozen=True)
 class Report:
-    """What ``perdl check`` says.
+    """The result of ``perdl check``.
 
-    Attributes
+    Parameters
     ----------
     clients : list of ClientProfile
+        One profile per client.
     problems : list of str
-        For which a run would be refused.
+        Reasons to refuse a run.
     notes : list of str
         What may spoil a result.
     suggested : dict
@@ -54,7 +55,7 @@ class Report:
     suggested: Values
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the same as plain lists and dicts."""
+        """Return the report as plain lists and dicts."""
         return asdict(self)
 
     def toml(self) -> str:
@@ -62,9 +63,7 @@ class Report:
         lines = [f"{key} = {_toml(value)}" for key, value in self.suggested.items() if "." not in key]
         lines += ["", "[data]"]
         if "data.path" not in self.suggested:
-            lines.append(
-                "# no path: no folder or glob names these files alone, and each client is given its own by --data"
-            )
+            lines.append("# no path: no folder or glob matches exactly these files; give each client its own by --data")
         data = {key.removeprefix("data."): value for key, value in self.suggested.items() if key.startswith("data.")}
         return "\n".join(lines + [f"{key} = {_toml(value)}" for key, value in data.items()])
 
@@ -79,19 +78,21 @@ def find_clients(places: Sequence[str], settings: Settings) -> list[Path]:
     Parameters
     ----------
     places : sequence of str
-        One folder or glob is what ``data.path`` names: each of its entries is a client (a folder of images is one). Of
-        several, each file and folder is a client, and so is what a glob matches.
+        A single folder or glob is read like ``data.path``: each entry is a client, and a folder of images is one
+        client. If there are several places, each file or folder is a client, and so is each match of a glob.
     settings : Settings
+        Settings of the run; the table ``data`` is used.
 
     Raises
     ------
     DataError
-        If there is none.
+        If there is no file.
     """
     if len(places) == 1 and _is_client_folder(Path(places[0])):
         return [Path(places[0])]
     found: list[Path] = []
-    meant = [place for place in places if len(places) == 1 or not is_left_behind(Path(place))]  # the shell matched them
+    # A glob of the shell also matches files that other programs left behind.
+    meant = [place for place in places if len(places) == 1 or not is_left_behind(Path(place))]
     for place in meant:
         is_client = os.path.isfile(place) or (len(places) > 1 and os.path.isdir(place))
         found += [Path(place)] if is_client else client_files(override_settings(settings, {"data.path": place}))
@@ -104,17 +105,18 @@ def check(
     path: str | None = None,
     on_file: Callable[[str], None] = lambda text: None,
 ) -> Report:
-    """Check each client's file, one at a time, and whether they fit together.
+    """Check each client's file, one at a time, and whether the files fit together.
 
     Parameters
     ----------
     files : sequence of Path
+        One file or folder per client.
     settings : Settings
-        Of the table ``data``: how files are read, and what is done to samples before they are learnt from.
+        The table ``data`` says how files are read and how samples are preprocessed.
     path : str, optional
-        ``data.path`` that names these files, for the suggestion.
+        The ``data.path`` that names these files, for the suggestion.
     on_file : callable (str) -> None, optional
-        Told which file is being read.
+        Called with the client and file that is read next.
 
     Returns
     -------
@@ -122,7 +124,7 @@ def check(
     """
     profiles, problems, spectra = [], [], []
     statistics: dict[str, SampleStatistics] = {}
-    read: dict[str, list[str]] = {}  # who, by what is said of how a file was read
+    read: dict[str, list[str]] = {}  # note on how a file was read -> clients
     features, absent, readable = Features(), Absent(), list[str]()
     for name, file in zip(names_of(files), files, strict=True):
         profile = ClientProfile(name, str(file))
@@ -164,7 +166,7 @@ def check(
 
 
 def _cure_of_units(statistics: Mapping[str, SampleStatistics], settings: Settings, large: bool) -> tuple[str, str]:
-    """Return what to say of features in different units, and ``data.divide_by`` that brings them to one size."""
+    """Return a note on features in different units, and the ``data.divide_by`` that brings them to one size."""
     sizes = pooled([one.spreads for one in statistics.values() if one.spreads is not None])
     known = len(sizes) > 0 and not any(one.counting or one.times for one in statistics.values())
     if not known or not untouched(settings.data) or not (large or differ(sizes)):
@@ -178,7 +180,7 @@ def _cure_of_units(statistics: Mapping[str, SampleStatistics], settings: Setting
 
 
 def _weakest(profiles: Sequence[ClientProfile], spectra: Sequence[Spectrum]) -> list[str]:
-    """Say whose rank bounds the atoms of all."""
+    """Name the client whose rank limits the number of atoms."""
     ranked = [profile for profile in profiles if profile.rank]
     if not ranked:
         return []
@@ -193,9 +195,9 @@ def _weakest(profiles: Sequence[ClientProfile], spectra: Sequence[Spectrum]) -> 
 
 
 def _few(profiles: Sequence[ClientProfile]) -> list[str]:
-    """Say where there are too few samples or clients for a run that means something."""
+    """Say where there are too few samples or clients for a meaningful run."""
     notes = [
-        f"{one.name} has {one.samples} samples: an atom must serve two of them at least, so that a run may not start"
+        f"{one.name} has {one.samples} samples: at least two of them must use an atom, so a run may not start"
         for one in profiles
         if one.rank and (one.samples or 0) < 10
     ]
@@ -210,7 +212,7 @@ def _suggested(
     path: str | None,
 ) -> Values:
     declared = settings.data.model_dump(exclude_unset=True, exclude={"source", "path", "center"})
-    # Zero-mean samples have a mean too: of n, about 1/n of the energy. Taking that off would only blur exact data.
+    # The mean of n zero-mean samples holds about 1/n of the energy. Subtracting it would only blur exact data.
     off_zero = any((profile.mean_share or 0.0) > max(0.01, 10 / (profile.samples or 1)) for profile in profiles)
     path = _common_path(files, settings, path)
     return {
@@ -224,12 +226,12 @@ def _suggested(
 
 
 def _common_path(files: Sequence[Path], settings: Settings, given: str | None) -> str | None:
-    """Return the folder or glob that names just these files, such as the shell took apart."""
+    """Return a folder or glob that names exactly these files. The shell may have expanded the user's own."""
     folder = files[0].parent
-    deep = [set(parts) for parts in zip(*(file.parts for file in files), strict=False)]  # a/d.csv, b/d.csv: */d.csv
+    deep = [set(parts) for parts in zip(*(file.parts for file in files), strict=False)]  # a/d.csv, b/d.csv -> */d.csv
     apart = Path(*(parts.pop() if len(parts) == 1 else "*" for parts in deep))
     for path in (*([Path(given)] if given else []), folder, folder / f"*{files[0].suffix}", apart):
-        with suppress(DataError):  # hidden files were named
+        with suppress(DataError):  # the user named hidden files
             if client_files(override_settings(settings, {"data.path": str(path)})) == list(files):
                 return str(path)
     return None

@@ -1,4 +1,4 @@
-"""What one client's file holds, in numbers, as ``perdl check`` shows them."""
+"""The numbers that ``perdl check`` shows of one client's file."""
 
 from __future__ import annotations
 
@@ -23,40 +23,43 @@ from perdl_client.learning.initialization import mean_share
 Floats = NDArray[np.floating]
 
 _MOST = 0.8
-"""Share of the energy from which on one feature carries most of it."""
+"""A feature with a larger share of the energy than this carries most of it."""
 
 
 @dataclass
 class ClientProfile:
-    """What one client's file holds. Numbers that cannot be had are missing: None.
+    """What one client's file holds. A number that cannot be computed is None.
 
-    Attributes
+    The fields from ``constant`` on use only the samples without NaN and infinite numbers.
+
+    Parameters
     ----------
     name : str
-        Of the client in a simulation of these files.
+        Name of the client in a simulation of these files.
     file : str
-    drop : str
+        Path of the file.
+    drop : str, optional
         Columns that the client leaves out, as ``--drop`` takes them.
-    samples, features : int
-        After the cut, if the settings cut.
+    samples, features : int, optional
+        Numbers of samples and features, after the cut into windows or patches if there is one.
     shape : list of int
-        Of one sample.
-    dtype : str
-    rms : float
+        Shape of one sample.
+    dtype : str, optional
+        NumPy's name of the type of the numbers.
+    rms : float, optional
         Root mean square of all finite numbers.
-    missing : int
-        NaN and infinite numbers. What follows is of the samples without any, as a client would learn from them but for
-        the mean.
-    constant : int
-        Features that are the same in all samples.
-    rank : int
-        Of the centred samples, 2,000 at most.
-    mean_share : float
+    missing : int, optional
+        How many numbers are NaN or infinite.
+    constant : int, optional
+        How many features are the same in all samples.
+    rank : int, optional
+        Rank of the centred samples, of at most 2,000 of them.
+    mean_share : float, optional
         Share of the energy that the mean carries.
-    largest_feature : int
-        From 1: that of the most energy after centring; of windows, the channel.
-    largest_share : float
-        Its share of it.
+    largest_feature : int, optional
+        The feature with the most energy after centring, from 1; with windows, the channel.
+    largest_share : float, optional
+        Share of the energy that this feature carries.
     """
 
     name: str
@@ -78,16 +81,16 @@ class ClientProfile:
 def measure(
     profile: ClientProfile, samples: Samples, settings: Settings
 ) -> tuple[Spectrum, SampleStatistics | None, list[str]]:
-    """Fill in the numbers of one client; return its spectrum, the statistics of its samples, and what is wrong.
+    """Fill in a client's profile; return its spectrum, the statistics of its samples, and the problems found.
 
     Parameters
     ----------
     profile : ClientProfile
-        The profile, which is filled in.
+        Profile with name and file; its numbers are filled in.
     samples : Samples
-        What a file holds.
+        Content of the file.
     settings : Settings
-        The run's settings.
+        Settings of the run; the table ``data`` is used.
     """
     Y, nothing = samples.data, Spectrum(0, 0, 0.0, 0.0)
     profile.features, profile.samples = Y.shape
@@ -107,7 +110,7 @@ def measure(
         Y, channels = _cut(Y, samples.shape, settings, profile)
         profile.constant = int(np.count_nonzero(Y.max(axis=1) == Y.min(axis=1)))
         profile.mean_share = mean_share(Y)
-        # As it is suggested to learn from them: scales and whitening depend on whether the mean is off.
+        # Centring is what gets suggested, and scales and whitening depend on it.
         told = settings.data.model_copy(update={"center": True})
         prepared = fit_preprocessing(Y, told, profile.name, channels).apply
     except (DataError, SettingsError) as error:
@@ -126,14 +129,14 @@ def measure(
 
 
 def one_feature(profiles: Mapping[str, ClientProfile], statistics: Mapping[str, SampleStatistics]) -> str:
-    """Return in words at which clients one feature carries most of the energy; empty if at none.
+    """Say at which clients one feature carries most of the energy; empty if at none.
 
     Parameters
     ----------
     profiles : mapping of str to ClientProfile
-        By client.
+        Profile of each client.
     statistics : mapping of str to SampleStatistics
-        By client.
+        Statistics of each client's samples; clients without any may be missing.
     """
     large = {
         name: (profile.largest_feature or 0) - 1
@@ -150,7 +153,7 @@ def one_feature(profiles: Mapping[str, ClientProfile], statistics: Mapping[str, 
 
 
 def _carries_most(profile: ClientProfile, statistics: SampleStatistics | None) -> bool:
-    """Whether one feature of more than two does, which is no row number or time: of these it is told already."""
+    """Whether one of at least three features does. Row numbers and times are left out: other notes name them."""
     if statistics is None or not profile.largest_feature or statistics.n_features < 3:
         return False
     return (profile.largest_share or 0.0) > _MOST and profile.largest_feature - 1 not in (

@@ -18,7 +18,7 @@ app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
-    suggest_commands=not hasattr(click.exceptions, "NoSuchCommand"),  # from 8.4 on click does so itself
+    suggest_commands=not hasattr(click.exceptions, "NoSuchCommand"),  # click 8.4 and later suggests commands itself
 )
 for function in (
     run.simulate,

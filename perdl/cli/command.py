@@ -1,4 +1,4 @@
-"""What all commands have in common: one line and an exit code where they fail, and where their results go."""
+"""What all commands share: a failure ends with one line and an exit code, and results have a folder."""
 
 from __future__ import annotations
 
@@ -36,14 +36,22 @@ P = ParamSpec("P")
 out = Output()
 err = Output(stderr=True)
 _folder: Path | None = None
-"""Where results of this command go, once known."""
+"""Folder of this command's results, once known."""
 
 
 class Command(TyperCommand):
-    """A command that knows a setting where an option or an argument is wanted."""
+    """A command that recognises settings given as options or arguments, and says how to give them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse, and add to an error what was likely meant."""
+        """Parse the command line; errors say what was probably meant.
+
+        Parameters
+        ----------
+        ctx : click.Context
+            Context of the command.
+        args : list of str
+            Words of the command line.
+        """
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -61,7 +69,15 @@ class Command(TyperCommand):
             raise
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Let the screen break the lines of a paragraph, not the source."""
+        """Let the screen break the lines of a paragraph, not the source.
+
+        Parameters
+        ----------
+        ctx : click.Context
+            Of the command.
+        formatter : click.HelpFormatter
+            Takes the text.
+        """
         self.help = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(self.help or ""))
         super().format_help(ctx, formatter)
 
@@ -70,7 +86,15 @@ class Commands(TyperGroup):
     """The commands of ``perdl``."""
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """Find a command. Typer and some versions of click both suggest one: say it once."""
+        """Find a command. Typer and some versions of click both suggest a similar one; drop the repetition.
+
+        Parameters
+        ----------
+        ctx : click.Context
+            Context of the group.
+        args : list of str
+            Words of the command line.
+        """
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -79,12 +103,24 @@ class Commands(TyperGroup):
 
 
 def complete_preset(incomplete: str) -> list[str]:
-    """Return the presets that begin so, for the shell."""
+    """Return the presets that a shell may complete.
+
+    Parameters
+    ----------
+    incomplete : str
+        The word typed so far.
+    """
     return [name for name in sorted(presets()) if name.startswith(incomplete)]
 
 
 def command(function: Callable[P, None]) -> Callable[P, None]:
-    """End with one line and an exit code, never a traceback, where a user can cure the failure."""
+    """Make a command end with one line and an exit code, without a traceback, if a user can cure the failure.
+
+    Parameters
+    ----------
+    function : callable
+        The function of the command.
+    """
 
     @functools.wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -105,11 +141,11 @@ def command(function: Callable[P, None]) -> Callable[P, None]:
         except KeyboardInterrupt as error:
             saved = _folder is not None and any((_folder / one).exists() for one in ("summary.json", "results.json"))
             err.print(f"perdl: interrupted{f'; what was done is in {_folder}' if saved else ''}", highlight=False)
-            traceback.clear_frames(error.__traceback__)  # what they hold is given back: a pool's semaphores
+            traceback.clear_frames(error.__traceback__)  # frees what the frames hold, such as a pool's semaphores
             gc.collect()
             err.file.flush()
             out.file.flush()
-            os._exit(INTERRUPTED)  # clients' threads may be deep in a long computation, and would be waited for
+            os._exit(INTERRUPTED)  # sys.exit would wait for clients' threads, which may compute for long
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -123,18 +159,24 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _interrupt_again(lost: sys.UnraisableHookArgs) -> None:
-    """Repeat an interrupt that Python dropped: it is lost in a finalizer and in an import lock's callback."""
+    """Repeat an interrupt that Python dropped, as it does in a finalizer or in the callback of an import lock."""
     if not isinstance(lost.exc_value, KeyboardInterrupt):
         sys.__unraisablehook__(lost)
         return
-    # Later, when the main thread has left the callback; a true signal, for it may sleep by then.
+    # Wait until the main thread has left the callback. Only a real signal wakes it if it sleeps by then.
     again = threading.Timer(0.05, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
     again.daemon = True
     again.start()
 
 
 def results_go_to(folder: Path) -> None:
-    """Note where the results of this command go, for whoever interrupts it."""
+    """Note the folder of this command's results: an interrupt names it.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the results go.
+    """
     global _folder
     _folder = folder
 
@@ -143,18 +185,20 @@ def results_go_to(folder: Path) -> None:
 def prepared(
     config: str, override: list[str], output: Path | None, seed: int | None, overwrite: bool
 ) -> Iterator[Settings]:
-    """Return the settings of a run, whose folder is free for it and held as long as the context lasts.
+    """Return the settings of a run. Its folder has no other results, and stays locked inside the context.
 
     Parameters
     ----------
     config : str
         TOML file or preset.
     override : list of str
-        ``key=value``.
+        Settings as ``key=value``; they win over the file.
     output : Path, optional
+        Folder of the results.
     seed : int, optional
+        Seed of the run.
     overwrite : bool
-        Whether a former run in the folder may go.
+        Whether results of an earlier run in the folder are replaced.
 
     Raises
     ------
@@ -163,7 +207,7 @@ def prepared(
     """
     from perdl.engines.claim import claimed
 
-    for one in override:  # before the configuration: of `-c rounds 5` the 5 is taken for its name
+    for one in override:  # first, because `-c rounds 5` makes 5 the configuration, and that error would hide this one
         parse_override(one)
     path = find_config(config)
     changes = [*override, *([f"seed={seed}"] if seed is not None else [])]
@@ -177,7 +221,12 @@ _MAY_BE_TOML = (".toml", "", ".txt", ".conf", ".cfg", ".ini", ".json", ".yaml", 
 
 
 def find_config(name: str) -> Path:
-    """Return the TOML file of this path, or else perdl's own preset of this name.
+    """Return a configuration file.
+
+    Parameters
+    ----------
+    name : str
+        Path of a TOML file, or the name of one of perdl's presets.
 
     Raises
     ------
@@ -207,7 +256,7 @@ def presets() -> dict[str, Path]:
 
 def _log_to(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.open("a").close()  # else nobody would hear that it cannot be written
+    path.open("a").close()  # fail now if it cannot be written
     os.environ[LOG] = str(path)
 
 

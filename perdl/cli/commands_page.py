@@ -1,4 +1,4 @@
-"""All commands as people read them, from the command line itself."""
+"""docs/commands.md, generated from the command line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def render_page() -> str:
 
 
 def _rows(command: Any) -> list[str]:
-    # The help is taken from the function itself: some versions of click lose that of arguments.
+    # Some versions of click lose the help of arguments, so it is taken from the function.
     hints = get_type_hints(command.callback, include_extras=True)
     return [_row(parameter, hints[parameter.name].__metadata__[0].help or "") for parameter in command.params]
 

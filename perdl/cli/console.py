@@ -1,4 +1,4 @@
-"""What commands print when they end."""
+"""Print the results of a command."""
 
 from __future__ import annotations
 
@@ -12,14 +12,34 @@ from perdl.cli.tables import Column, print_table
 
 
 def print_line(console: Console, text: str) -> None:
-    """Print a line as it is, however wide."""
+    """Print a line unchanged, without wrapping it.
+
+    Parameters
+    ----------
+    console : Console
+        Where to print.
+    text : str
+        The line.
+    """
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def print_summary(
     console: Console, summary: Mapping[str, Any], folder: Path | None, told: Collection[str] = ()
 ) -> None:
-    """Print what a run found, without the notes that were ``told`` before, and in which folder it is."""
+    """Print the results of a run and their folder.
+
+    Parameters
+    ----------
+    console : Console
+        Where to print.
+    summary : mapping
+        Content of ``summary.json``.
+    folder : Path or None
+        Folder of the results; None if they could not be saved.
+    told : collection of str
+        Notes that were printed before the run.
+    """
     from rich.filesize import decimal
 
     final = summary["final"]
@@ -71,7 +91,17 @@ def _why(summary: Mapping[str, Any]) -> str:
 
 
 def print_experiment(console: Console, results: Mapping[str, Any], folder: Path) -> None:
-    """Print an experiment's tables and its sentences."""
+    """Print the tables and sentences of an experiment.
+
+    Parameters
+    ----------
+    console : Console
+        Where to print.
+    results : mapping
+        Content of ``results.json``.
+    folder : Path
+        Folder of the results.
+    """
     from perdl.experiments.run import cell, columns_of
 
     for title, rows in results["tables"].items():

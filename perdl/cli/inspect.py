@@ -1,4 +1,4 @@
-"""The commands that look at what is there: ``perdl check``, ``report``, ``settings``."""
+"""The commands that inspect data, results and settings: ``perdl check``, ``report``, ``settings``."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _print_report(report: Report) -> None:
 
 
 def _as_overrides(report: Report) -> str:
-    values = {key: value for key, value in report.suggested.items() if key != "data.source"}  # as in the preset
+    values = {key: value for key, value in report.suggested.items() if key != "data.source"}  # the preset sets it
     texts = (f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in values.items())
     return " ".join(f"-c {shlex.quote(text)}" for text in texts)
 

@@ -1,4 +1,4 @@
-"""The commands that use a client's model: ``perdl reconstruct``."""
+"""The command that uses a client's model, and the one that makes samples: ``perdl reconstruct``, ``samples``."""
 
 from __future__ import annotations
 

@@ -180,14 +180,14 @@ def client(
     from perdl_client.node.runner import node_config, run_client, run_stock
     from perdl_client.node.tls import check_plain_text, load_credentials
 
-    if math.isnan(wait):  # which is outside of no range
+    if math.isnan(wait):  # typer's range check lets NaN pass
         raise SettingsError("--wait nan: must be a number of seconds")
     _check_trust(certs, insecure, "FOLDER that holds ca.crt and key")
     if certs is None:
         check_plain_text(server, trust_network)
     credentials = load_credentials(certs) if certs else None
-    proxy_for(server, tls=credentials is not None)  # what is wrong with it is said before the data are read
-    os.umask(0o077)  # states, model and log are this user's alone
+    proxy_for(server, tls=credentials is not None)  # fails on a bad proxy before the data are read
+    os.umask(0o077)  # only this user may read state, model and log
 
     def say(text: str) -> None:
         _line(f"{name}: {text}")
@@ -200,7 +200,7 @@ def client(
         name, data, samples_in, variable, folder, min_samples, override, lambda text: on_event(f"note: {text}"), drop
     )
     if stock:
-        memory.clear()  # another process reads the file
+        memory.clear()  # flower-supernode reads the file itself
         raise typer.Exit(run_stock(server, told, credentials))
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -245,7 +245,7 @@ def experiment(
 
 
 def _draw(folder: Path, report: bool = False) -> OSError | None:
-    """Draw a run's figures, and write its report; return why that failed, for the run itself is to be shown first."""
+    """Draw a run's figures and write its report. Return an error instead of raising: the run is shown first."""
     from common.files import write_text
     from perdl.plots import draw_figures
     from perdl.report.page import REPORT, render_report
@@ -261,7 +261,7 @@ def _draw(folder: Path, report: bool = False) -> OSError | None:
 
 @contextmanager
 def _resumed(folder: Path, override: list[str]) -> Iterator[Settings]:
-    """Return the settings with which the run in a folder goes on."""
+    """Return the settings to resume the run in a folder."""
     from perdl.engines.run import resumed_settings
 
     settings = resumed_settings(folder, override)
@@ -271,7 +271,7 @@ def _resumed(folder: Path, override: list[str]) -> Iterator[Settings]:
 
 @contextmanager
 def _dashboard(settings: Settings, wanted: bool, port: int) -> Iterator[None]:
-    """Show a server's run on a page, and say where, if that is wanted."""
+    """Show a server's run on a page, if wanted, and print the address."""
     if not wanted:
         yield
         return
@@ -279,7 +279,7 @@ def _dashboard(settings: Settings, wanted: bool, port: int) -> Iterator[None]:
     from perdl.monitoring.dashboard import dashboard
 
     with dashboard(settings, server_log(Path(settings.output)), port) as url:
-        print_line(err, f"dashboard: {url}")  # there in every mode, and no result
+        print_line(err, f"dashboard: {url}")  # also with --quiet and --json, which keep standard output for results
         yield
 
 

@@ -1,4 +1,4 @@
-"""All settings as people read them, from the schema."""
+"""docs/settings.md, generated from the schema of the settings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ A client may differ from its neighbours in how it learns: in a table `[clients.N
 
 
 def sections() -> dict[str, list[Row]]:
-    """Return, by title, rows of name, default, what is allowed, and what it is for."""
+    """Return the rows (name, default, allowed values, meaning) of each section, by title."""
     own = [name for name in Settings.model_fields if name not in LearningSettings.model_fields]
     plain = [name for name in own if not hasattr(Settings.model_fields[name].annotation, "model_fields")]
     return {
@@ -39,7 +39,7 @@ def sections() -> dict[str, list[Row]]:
 
 
 def setting_rows() -> list[Row]:
-    """Return all rows, one for each setting."""
+    """Return one row per setting."""
     return [row for rows in sections().values() for row in rows]
 
 

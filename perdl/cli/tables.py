@@ -1,4 +1,4 @@
-"""Tables on a screen and in a pipe: no name and no number in them is broken or cut."""
+"""Tables for a terminal or a pipe. Names and numbers are never broken or cut."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from rich.table import Table
 from perdl.monitoring.output import Output
 
 _FRAME = 3
-"""What the frame takes of a line for each column, and one more for the table."""
+"""Characters of the frame per column. The table takes one more."""
 
 
 @dataclass(frozen=True)
 class Column:
     """A column of a table.
 
-    Attributes
+    Parameters
     ----------
     name : str
+        Title of the column.
     right : bool
-        Numbers stand at the right.
+        Whether cells are aligned to the right, as numbers are.
     wrap : {"no", "words", "anywhere"}
-        Where a cell may go on in the next line: nowhere (names and numbers), between words, anywhere (files).
+        Where a cell may be wrapped: nowhere (names and numbers), between words, anywhere (files).
     """
 
     name: str
@@ -36,7 +37,7 @@ class Column:
 
 
 _NARROWEST = {"words": 20, "anywhere": 12}
-"""To what width a column may shrink whose cells may go on in the next line."""
+"""Smallest width of a column whose cells may be wrapped."""
 
 
 def print_table(console: Console, columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str = "") -> None:
@@ -45,20 +46,23 @@ def print_table(console: Console, columns: Sequence[Column], rows: Sequence[Sequ
     Parameters
     ----------
     console : Console
+        Where to print.
     columns : sequence of Column
-        The first one names the rows.
+        The columns; the first one names the rows.
     rows : sequence of sequence of str
+        Cells, row by row.
     title : str
+        Line above the table; may be empty.
 
     Notes
     -----
-    In a pipe a table is as wide as it is. On a screen, columns that may wrap shrink first. A table that is still too
-    wide is printed in parts one below the other, each with the first column.
+    In a pipe a table may be as wide as it needs. On a screen, columns that may wrap shrink first. A table that is still
+    too wide is printed in parts one below the other, each with the first column.
     """
     wide = console if console.is_terminal else Output(file=console.file, width=10_000)
     least = [_least(column, [row[i] for row in rows]) for i, column in enumerate(columns)]
     for n, part in enumerate(_parts(least, wide.width)):
-        # A column wider than the screen is left to the terminal, which breaks lines and loses nothing.
+        # Let the terminal break the lines of a column wider than the screen: nothing is lost.
         whole = max(wide.width, 1 + sum(least[i] + _FRAME for i in part))
         table = Table(title=escape(title) if title and n == 0 else None, title_justify="left")
         for i in part:
@@ -76,7 +80,7 @@ def print_table(console: Console, columns: Sequence[Column], rows: Sequence[Sequ
 
 
 def _least(column: Column, cells: Sequence[str]) -> int:
-    """The least width in which no name and no number is broken."""
+    """Smallest width in which no name and no number is broken."""
     if column.wrap == "words":
         words = [word for cell in [column.name, *cells] for word in cell.split()]
         return max(map(cell_len, words), default=1)
@@ -85,7 +89,7 @@ def _least(column: Column, cells: Sequence[str]) -> int:
 
 
 def _parts(least: Sequence[int], width: int) -> list[list[int]]:
-    """Which columns go together into one table: as many as fit, and the first with each."""
+    """Split the columns into tables that fit. Each table repeats the first column."""
     parts, part, used = [], [0], 1 + least[0] + _FRAME
     for i in range(1, len(least)):
         if used + least[i] + _FRAME > width and len(part) > 1:

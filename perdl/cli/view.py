@@ -1,4 +1,4 @@
-"""How a command shows a run: for people, as JSON lines, or hardly at all."""
+"""How a command shows a run: as text, as JSON lines, or only where the results are."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class View:
-    """What goes to standard output and error while a run goes on, and when it ends.
+    """Print a run's progress and results to standard output and error.
 
     Parameters
     ----------
     quiet : bool
-        Nothing but where the results are.
+        Print only where the results are.
     json_lines : bool
-        On standard output nothing but JSON.
+        Print only JSON to standard output.
     sinks : sequence of str
         Names for `perdl.monitoring.trackers.load_sink`.
     """
@@ -38,12 +38,24 @@ class View:
         self._callbacks = [*shown, *map(load_sink, sinks)]
 
     def line(self, text: str) -> None:
-        """Say something to people."""
+        """Print a line for people: to standard error if standard output is JSON, not at all if quiet.
+
+        Parameters
+        ----------
+        text : str
+            The line.
+        """
         if not self._quiet:
             print_line(err if self._json else out, text)
 
     def doubts(self, texts: Sequence[str]) -> None:
-        """Say before a run what is doubtful about its data; the end does not say it again."""
+        """Say before a run what is doubtful about its data; the end does not say it again.
+
+        Parameters
+        ----------
+        texts : sequence of str
+            Notes on the data.
+        """
         for text in texts:
             self.line(f"note: {text}")
         self._told.update(texts)
@@ -52,20 +64,42 @@ class View:
     def watching(
         self, settings: Settings, *, after: int = 0, log: Path | None = None
     ) -> Iterator[Callable[[int, int], object]]:
-        """Show the run that goes on inside; of a server's ``log`` what goes wrong, and who comes and goes.
+        """Show the run inside the context.
 
-        What it yields is told how many clients of how many have learnt their first dictionary.
+        Parameters
+        ----------
+        settings : Settings
+            Settings of the run; ``output`` is its folder.
+        after : int
+            Last round that a resumed run has already done.
+        log : Path, optional
+            A server's log. Its warnings and errors are shown, and the clients that come and go.
+
+        Yields
+        ------
+        callable (int, int) -> object
+            To be called with the number of clients that have learnt their first dictionary, and with that of all.
         """
         with watch(settings, self._callbacks, self._note, after=after, log=log, on_log=self._news) as tell:
             yield tell
 
     def end(self, summary: Mapping[str, Any], folder: Path, *, saved: bool = True) -> None:
-        """Show what a run found; the more if it is not ``saved``."""
+        """Show the results of a run.
+
+        Parameters
+        ----------
+        summary : mapping
+            Content of ``summary.json``.
+        folder : Path
+            Folder of the results.
+        saved : bool
+            Whether the results are in the folder. If not, they are shown in full, even if quiet.
+        """
         if self._json and not saved:
             _print_json({"folder": str(folder), **summary})
         elif self._quiet and saved and not self._json:
             print_line(out, f"results: {folder}")
-        elif not self._json:  # there the summary was the last line
+        elif not self._json:  # JsonLines has printed the summary
             print_summary(out, summary, folder if saved else None, self._told)
 
     def _note(self, text: str) -> None:
@@ -78,18 +112,36 @@ class View:
 
 
 class JsonLines(Callback):
-    """Print a line for each round, as in ``rounds.jsonl``, and last ``summary.json`` with its ``folder``."""
+    """Print one line per round, as in ``rounds.jsonl``, then ``summary.json`` with its ``folder``."""
 
     def on_start(self, settings: Settings) -> None:
-        """Note the folder."""
+        """Note the folder.
+
+        Parameters
+        ----------
+        settings : Settings
+            Settings of the run.
+        """
         self._folder = settings.output
 
     def on_round(self, row: Mapping[str, Any]) -> None:
-        """Print a round."""
+        """Print a round.
+
+        Parameters
+        ----------
+        row : mapping
+            A row of ``rounds.jsonl``.
+        """
         _print_json(row)
 
     def on_end(self, summary: Mapping[str, Any]) -> None:
-        """Print the summary, if there is one."""
+        """Print the summary, if there is one.
+
+        Parameters
+        ----------
+        summary : mapping
+            Content of ``summary.json``; empty if nothing was saved.
+        """
         if summary:
             _print_json({"folder": self._folder, **summary})
 

@@ -1,9 +1,9 @@
-"""Certificates and keys of a deployment: who the server is, and who may join.
+"""Certificates and keys of a deployment: they prove who the server is, and say who may join.
 
 A folder ``DIR`` holds the certificate authority (``ca.crt``, ``ca.key``), the server's certificate and key
-(``server.crt``, ``server.key``) and the public keys of all who may join (``keys/NAME.pub``). What a client gets is
-its own folder, ``clients/NAME`` with ``ca.crt``, ``key`` and ``key.pub``. Keys of clients are in the formats of
-OpenSSH, for these are what Flower's own commands read.
+(``server.crt``, ``server.key``) and the public keys of all clients that may join (``keys/NAME.pub``). Each client gets
+a folder ``clients/NAME`` with ``ca.crt``, ``key`` and ``key.pub``. Keys of clients are in OpenSSH's formats, because
+Flower's own commands read these.
 """
 
 from __future__ import annotations
@@ -37,37 +37,38 @@ from common.files import write_atomically
 from common.protocol import ProtocolError, check_name
 
 CA, CA_KEY, CERTIFICATE, KEY, KEYS = "ca.crt", "ca.key", "server.crt", "server.key", "keys"
-LOOPBACK = ("localhost", "127.0.0.1", "::1")  # the SuperLink's own names, and the gateway's for it
-CA_DAYS = 3650  # every client holds the authority's certificate, so it is not to be changed often
-_EARLY = timedelta(days=1)  # valid since yesterday, for clients whose clocks are behind
+LOOPBACK = ("localhost", "127.0.0.1", "::1")  # the SuperLink listens there, and the gateway calls it there
+CA_DAYS = 3650  # long, because every client holds the authority's certificate
+_EARLY = timedelta(days=1)  # valid since yesterday: clients' clocks may be slow
 
 Key = ec.EllipticCurvePrivateKey
 T = TypeVar("T")
 
 
 def make_certs(folder: Path, hosts: Sequence[str] = (), clients: Sequence[str] = (), days: int = 365) -> list[Path]:
-    """Make what is not there yet; no key and no authority is ever overwritten.
+    """Make the certificates and keys that are missing. No key and no authority is ever overwritten.
 
     Parameters
     ----------
     folder : Path
+        The server's folder.
     hosts : sequence of str
-        Names and IP addresses under which clients reach the server, beside its loopback ones. If any are given and
-        they are not the certificate's, it is made anew, as it is when it has expired.
+        Names and IP addresses under which clients reach the server, beside its loopback ones. The server's certificate
+        is made again if it is for other hosts than these, or has expired.
     clients : sequence of str
-        Who gets a key and may join.
+        Names of clients that get a key and may join.
     days : int
-        How long the server's certificate is valid, at most as long as the authority.
+        Days for which the server's certificate is valid, at most as long as the authority.
 
     Returns
     -------
     list of Path
-        What was made.
+        The files made.
 
     Raises
     ------
     SettingsError
-        If a name is none, or files that are there do not fit together.
+        If a name is not valid, or existing files do not fit together.
     """
     names = [_general_name(host) for host in dict.fromkeys([*LOOPBACK, *(host.strip("[]") for host in hosts)])]
     for client in clients:
@@ -82,21 +83,22 @@ def make_certs(folder: Path, hosts: Sequence[str] = (), clients: Sequence[str] =
 
 
 def check_certs(folder: Path, host: str = "localhost", *, keys: bool = True) -> None:
-    """Hold a server's folder to all that would otherwise fail late, or at the clients.
+    """Check a server's folder. Without this check, errors would come late or only at the clients.
 
     Parameters
     ----------
     folder : Path
+        The server's folder.
     host : str
-        One the certificate must be for: where the SuperLink listens.
+        Where the SuperLink listens; the certificate must be for it.
     keys : bool
-        Look at the clients' public keys too, which a gateway does not need.
+        Whether to check the clients' public keys too. A gateway does not need them.
 
     Raises
     ------
     SettingsError
         If a file is missing or cannot be read, a certificate is not valid now or not signed by the authority, a key
-        does not fit, or a client's public key is none.
+        does not fit, or a client's public key is not valid.
     """
     cure = f"`perdl certs {folder}` makes a new one"
     ca, certificate = _certificate(folder / CA), _certificate(folder / CERTIFICATE)
@@ -120,13 +122,14 @@ def check_certs(folder: Path, host: str = "localhost", *, keys: bool = True) -> 
 
 
 def read_keys(folder: Path, complain: Callable[[SettingsError], object]) -> dict[bytes, str]:
-    """Return who may join: the name for each public key (PEM, as Flower has them), from ``NAME.pub`` files.
+    """Read the ``NAME.pub`` files of the clients that may join; return the name for each public key (PEM).
 
     Parameters
     ----------
     folder : Path
+        Folder of the public keys.
     complain : callable (SettingsError) -> object
-        Told of each file that is left out, because it holds no key, or the key of another one.
+        Called for each file that is left out because it holds no key, or the same key as another one.
     """
     found: dict[bytes, str] = {}
     for path in sorted(folder.glob("*.pub")):
@@ -143,10 +146,15 @@ def read_keys(folder: Path, complain: Callable[[SettingsError], object]) -> dict
 def public_key(path: Path) -> bytes:
     """Read a public key as ``ssh-keygen`` writes it; return it as PEM.
 
+    Parameters
+    ----------
+    path : Path
+        File of the key.
+
     Raises
     ------
     SettingsError
-        If it is none, or not of an elliptic curve that Flower takes.
+        If the file holds no public key, or one of a kind that Flower does not accept.
     """
     key = _read(path, "public key in OpenSSH's format", load_ssh_public_key)
     if not isinstance(key, ec.EllipticCurvePublicKey) or not uses_nist_ec_curve(key):
@@ -155,7 +163,13 @@ def public_key(path: Path) -> bytes:
 
 
 def check_client(name: str) -> str:
-    """Return the name after checking that it can be a client's (`common.protocol.check_name`)."""
+    """Return a client's name, or raise if it is not valid (`common.protocol.check_name`).
+
+    Parameters
+    ----------
+    name : str
+        Name of a client.
+    """
     try:
         return check_name(name)
     except ProtocolError as error:
@@ -163,7 +177,7 @@ def check_client(name: str) -> str:
 
 
 def _authority(folder: Path, made: list[Path]) -> tuple[x509.Certificate, Key | None]:
-    """The authority. Its key may be kept elsewhere, for it is needed to sign a server's certificate only."""
+    """Return the authority, made if missing. Its key may be elsewhere: only signing a certificate needs it."""
     path, key_path = folder / CA, folder / CA_KEY
     if path.exists() and not key_path.exists():
         return _certificate(path), None
@@ -235,7 +249,7 @@ def _private_key(
     form: PrivateFormat = PrivateFormat.PKCS8,
     load: Callable[[bytes, None], object] = load_pem_private_key,
 ) -> Key:
-    """The key in this file, or a new one."""
+    """Return the key in this file, made if missing."""
     if not path.exists():
         new = ec.generate_private_key(ec.SECP384R1())
         _write(path, new.private_bytes(Encoding.PEM, form, NoEncryption()), made, mode=0o600)
@@ -253,7 +267,7 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: Key, end: datetime) -> 
 
 
 def _write(path: Path, content: bytes | x509.Certificate, made: list[Path], mode: int = 0o644) -> None:
-    """Write a file that must not be there yet."""
+    """Write a file that must not exist yet."""
     parents = [parent for parent in path.parents if not parent.exists()]
     for parent in reversed(parents):
         parent.mkdir(mode=0o755 if parent.name == KEYS else 0o700)
@@ -275,7 +289,7 @@ def _read(path: Path, what: str, load: Callable[[bytes], T]) -> T:
 
 
 def _certificate(path: Path) -> x509.Certificate:
-    """Read a certificate as Flower and nginx do, which bear no byte order mark and no letters beyond ASCII."""
+    """Read a certificate. Flower and nginx accept no byte order mark and nothing beyond ASCII."""
     certificate = _read(path, "certificate in PEM", x509.load_pem_x509_certificate)
     if not path.read_bytes().isascii():
         raise SettingsError(

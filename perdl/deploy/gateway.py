@@ -1,7 +1,7 @@
-"""An nginx configuration that lets clients in from other hosts, and nothing but clients.
+"""An nginx configuration that lets clients on other hosts reach the server, and nothing else.
 
-The SuperLink has its Control API, which asks for no authentication, on the same port as its clients' API. So it stays
-on loopback, and this gateway passes ``/v1/fleet/`` alone.
+The SuperLink's Control API needs no authentication and shares its port with the clients' API. So the SuperLink stays on
+loopback, and this gateway passes only ``/v1/fleet/``.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def gateway_config(certs: Path, listen: str, to: str, run: Path) -> str:
     Raises
     ------
     SettingsError
-        If an address is none, a path cannot be written in nginx's language, or the certificates are not good.
+        If an address is not valid, nginx cannot use a path, or a certificate is not valid.
     """
     check_certs(certs, keys=False)
     places = {"certs": str(certs.resolve()), "run": str(run.resolve())}

@@ -1,4 +1,4 @@
-"""Who may join a SuperLink that asks for keys: those whose public keys lie in a folder, while it runs."""
+"""Clients that may join a SuperLink: those whose public keys are in a folder. The folder may change during the run."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from flwr.proto.node_pb2 import NodeInfo
 from common.errors import FederationError
 from perdl.deploy.certs import read_keys
 
-_GONE = "unregistered"  # Flower keeps such nodes in its list
+_GONE = "unregistered"  # Flower's list still holds these nodes
 
 
 class Members:
-    """Keeps those whom a SuperLink knows in step with a folder of public keys.
+    """Registers and unregisters clients at a SuperLink as a folder of public keys changes.
 
     Parameters
     ----------
     folder : Path
         Holds ``NAME.pub``; the name becomes that of the node (``NodeInfo.name``).
     call : callable (str, bytes) -> bytes
-        A call of the SuperLink's Control API.
+        Calls the SuperLink's Control API.
     tell : callable (str) -> object
-        Told in words who was added and removed later, and of files that cannot be used.
+        Gets a line for each client added or removed later, and for each file that cannot be used.
     """
 
     def __init__(self, folder: Path, call: Callable[[str, bytes], bytes], tell: Callable[[str], object]) -> None:
@@ -33,12 +33,12 @@ class Members:
         self._seen: set[tuple[str, int, int]] | None = None
 
     def update(self) -> None:
-        """Register the keys that came, and unregister those that went, since the last time."""
-        if not self._folder.is_dir():  # gone for a moment, with the disk that it is on: nobody is put out for that
+        """Register keys that are new in the folder, and unregister those that were removed."""
+        if not self._folder.is_dir():  # perhaps its disk is away for a moment: unregister nobody
             return
         seen = set()
         for path in self._folder.glob("*.pub"):
-            with suppress(OSError):  # it was removed this very moment
+            with suppress(OSError):  # removed just now
                 stat = path.stat()
                 seen.add((path.name, stat.st_mtime_ns, stat.st_size))
         if seen == self._seen:
@@ -61,7 +61,7 @@ class Members:
         try:
             self._call("register-node", RegisterNodeRequest(public_key=key, name=name).SerializeToString())
         except FederationError as error:
-            # Flower keeps the keys of those it put out, and takes none of them again.
+            # Flower keeps the keys of unregistered nodes, and does not register them again.
             self._tell(f"{name} cannot join ({error}); a key that was removed is taken again after a restart only")
         else:
             if not quiet:
@@ -71,7 +71,7 @@ class Members:
         try:
             self._call("unregister-node", UnregisterNodeRequest(node_id=node.node_id).SerializeToString())
         except FederationError:
-            # Flower 1.42 stumbles over a node that never joined, after it has put it out.
+            # Flower 1.42 fails for a node that never joined, but only after unregistering it.
             if node.node_id in {other.node_id for other in self._nodes()}:
                 raise
         self._tell(f"{node.name} may not join any more")

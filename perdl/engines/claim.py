@@ -1,4 +1,4 @@
-"""A run's folder: its name where nobody named it, whether it is free, and that it belongs to one process at a time."""
+"""A run's folder: its default name, whether it may be used, and a lock that gives it to one process at a time."""
 
 from __future__ import annotations
 
@@ -23,25 +23,27 @@ def claimed(
     overwrite: bool,
     cure: str = "choose another --output, or add --overwrite",
 ) -> Iterator[Settings]:
-    """Return the settings with the folder of the results, which is free for them and held as long as the context lasts.
+    """Return the settings with the folder of the results. It has no other results, and is locked inside the context.
 
     Parameters
     ----------
     settings : Settings
+        Settings of the run.
     name : str
-        Of the configuration; begins the folder's name where nobody named it.
+        Name of the configuration. The folder's default name begins with it.
     output : Path, optional
+        Folder of the results; by default ``output`` of the settings, or a new folder in ``runs``.
     overwrite : bool
-        Whether a former run in the folder may go.
+        Whether results of an earlier run in the folder are replaced.
     cure : str
-        What to do where it may not, in the words of whoever asks.
+        What the error advises if the folder holds a run.
 
     Raises
     ------
     SettingsError
         If the folder holds a run, or another run is writing to it.
     PerdlError
-        If it cannot be written.
+        If the folder cannot be written.
     """
     unnamed = output is None and "output" not in settings.model_fields_set
     first = Path("runs") if unnamed else Path(output or settings.output)
@@ -62,19 +64,19 @@ def claimed(
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Hold the folder of a run's results.
+    """Lock the folder of a run's results.
 
     Parameters
     ----------
     folder : Path
-        Made if it is not there.
+        The folder, made if missing.
 
     Raises
     ------
     SettingsError
-        If another run is writing to it.
+        If another run is writing to the folder.
     PerdlError
-        If it cannot be written.
+        If the folder cannot be written.
     """
     with ExitStack() as stack:
         try:
@@ -85,7 +87,7 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def _new_folder(name: str) -> Path:
-    """Make a folder of a name that nothing else has, and return it."""
+    """Make a folder with a new name, and return it."""
     now = time.strftime("%Y%m%d-%H%M%S")
     for i in itertools.count(1):
         folder = Path("runs") / (f"{name}-{now}" if i == 1 else f"{name}-{now}-{i}")
@@ -94,13 +96,13 @@ def _new_folder(name: str) -> Path:
         except FileExistsError:
             continue
         except OSError:
-            pass  # whoever writes to it says so
+            pass  # the error comes when the folder is locked
         return folder
     raise AssertionError("numbers do not end")
 
 
 def _make_room(folder: Path, overwrite: bool, cure: str) -> None:
-    """Take away what a former run left, if it may go."""
+    """Remove the results of an earlier run, or raise if they must stay."""
     from perdl_server.checkpoint import BEFORE, NEWEST
 
     left = [one for one in ("results.json", "summary.json", NEWEST, BEFORE) if (folder / one).exists()]
@@ -118,7 +120,7 @@ def _make_room(folder: Path, overwrite: bool, cure: str) -> None:
 
 
 def _has_rounds(folder: Path) -> bool:
-    """Whether the run that a folder holds came further than its start: else there is nothing to keep."""
+    """Whether the run in a folder got past its start. If not, there is nothing to keep."""
     from perdl_server.checkpoint import load_checkpoint
 
     if (folder / "results.json").exists():
@@ -129,11 +131,11 @@ def _has_rounds(folder: Path) -> bool:
             return bool(summary["rounds"] > 0 or summary["stop_reason"] in ("rounds", "tolerance"))
         return load_checkpoint(folder).round > 0
     except (OSError, ValueError, KeyError, TypeError, PerdlError):
-        return True  # nobody knows what it is
+        return True  # unreadable: it may be worth keeping
 
 
 def _remove_unused(made: list[Path]) -> None:
-    """Remove the folders that were made for a run that wrote nothing; ``made`` begins with the innermost."""
+    """Remove the folders made for a run that wrote nothing; ``made`` begins with the innermost."""
     with suppress(OSError):
         if made and [path.name for path in made[0].iterdir()] == [".lock"]:
             (made[0] / ".lock").unlink()

@@ -1,4 +1,4 @@
-"""The default engine: ServerApp, strategy and ClientApp in this process, over a Flower grid that is a dictionary."""
+"""The default engine: ServerApp, strategy and ClientApp in this process. Its Flower grid is a dictionary."""
 
 from __future__ import annotations
 
@@ -38,18 +38,19 @@ class InProcessGrid(Grid):
     Parameters
     ----------
     client_app : ClientApp
+        What every client runs.
     node_configs : sequence of dict
-        One for each client.
-    record : callable, optional
-        Gets every message that is sent, questions and answers.
+        Node configuration of each client.
+    record : callable (Message) -> object, optional
+        Gets every message, in both directions.
     workers : int
-        Clients that compute at the same time. Numbers do not depend on it.
+        Number of clients that compute at the same time. Results do not depend on it.
     states : sequence of RecordDict, optional
-        What each client keeps of a run that is resumed.
+        State of each client of a run that is resumed.
     memories : sequence of Memory
-        One for each client, with what was read of its file; none where clients read theirs.
+        Samples of each client that were already read; empty if clients read their files.
     on_start : callable (int, int) -> object
-        Told how many clients of how many have learnt their first dictionary.
+        Called with the number of clients that have learnt their first dictionary, and with that of all.
     """
 
     def __init__(
@@ -77,20 +78,26 @@ class InProcessGrid(Grid):
         }
         for context, memory in zip(self._contexts.values(), memories, strict=False):
             share_memory(context, memory)
-        # Flower's Message reads who is sending from here.
+        # Flower's Message reads the sender from here.
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = self.run_id, SERVER_NODE, 1
 
     @property
     def states(self) -> list[RecordDict]:
-        """What each client keeps."""
+        """State of each client."""
         return [context.state for context in self._contexts.values()]
 
     def get_node_ids(self) -> Iterable[int]:
-        """Return the clients' node ids."""
+        """Return the node ids of the clients."""
         return list(self._contexts)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Answer every message; return ids under which the answers can be pulled."""
+        """Answer every message; return ids under which the answers can be pulled.
+
+        Parameters
+        ----------
+        messages : iterable of Message
+            Messages to clients.
+        """
         questions = list(messages)
         if any(question.metadata.message_type == INITIALISE for question in questions):
             self._on_start(0, len(self._contexts))
@@ -105,18 +112,32 @@ class InProcessGrid(Grid):
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Return the answers to these messages, once."""
+        """Return the answers to messages. Each answer is returned once.
+
+        Parameters
+        ----------
+        message_ids : iterable of str
+            Ids that `push_messages` returned.
+        """
         return [self._answers.pop(i) for i in list(message_ids) if i in self._answers]
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
-        """Push and pull."""
+        """Send messages and return their answers.
+
+        Parameters
+        ----------
+        messages : iterable of Message
+            Messages to clients.
+        timeout : float, optional
+            Ignored: every client answers.
+        """
         return self.pull_messages(self.push_messages(messages))
 
     def _answer(self, message: Message) -> Message:
         message.metadata.__dict__["_message_id"] = str(uuid4())
         try:
             answer = self._app(message, self._contexts[message.metadata.dst_node_id])
-        except Exception as error:  # what a SuperNode reports
+        except Exception as error:  # a SuperNode would report the same
             reason = f"{type(error).__name__}: {error}"
             answer = Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
         answer.metadata.__dict__["_message_id"] = str(uuid4())
@@ -127,7 +148,13 @@ class InProcessGrid(Grid):
         return answer
 
     def set_run(self, run: Run) -> None:
-        """Do nothing: there is one run."""
+        """Do nothing: there is one run.
+
+        Parameters
+        ----------
+        run : Run
+            Ignored.
+        """
 
     @property
     def run(self) -> Run:
@@ -137,7 +164,21 @@ class InProcessGrid(Grid):
     def create_message(
         self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
     ) -> Message:
-        """Return a new message."""
+        """Return a new message.
+
+        Parameters
+        ----------
+        content : RecordDict
+            Content of the message.
+        message_type : str
+            Its type, which selects the client's handler.
+        dst_node_id : int
+            Node id of the client.
+        group_id : str
+            Group of messages to which it belongs.
+        ttl : float, optional
+            Seconds for which it is valid.
+        """
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
 
 
@@ -158,31 +199,35 @@ def run_in_process(
 
     Parameters
     ----------
-    server_app, client_app
+    server_app : ServerApp
+        What the server runs, strategy included.
+    client_app : ClientApp
+        What every client runs.
     settings : Settings
-    record : callable, optional
-        Gets every message.
+        Settings of the run.
+    record : callable (Message) -> object, optional
+        Gets every message, in both directions.
     workers : int, optional
-        Clients at the same time; default one per core.
+        Number of clients that compute at the same time; default one per core.
     node_configs : sequence of dict, optional
-        Default: ``n_clients`` clients, numbered.
+        Node configuration of each client; default ``n_clients`` numbered clients.
     states : sequence of RecordDict, optional
-        What each client keeps of a run that is resumed.
+        State of each client of a run that is resumed.
     memories : sequence of Memory
-        One for each client, with what was read of its file; none where clients read theirs.
+        Samples of each client that were already read; empty if clients read their files.
     log : Path, optional
-        File to which the log is added as JSON lines.
+        File to which the log is appended as JSON lines.
     on_start : callable (int, int) -> object
-        Told how many clients of how many have learnt their first dictionary.
+        Called with the number of clients that have learnt their first dictionary, and with that of all.
 
     Returns
     -------
     list of RecordDict
-        What each client keeps in the end.
+        State of each client after the run.
 
     Notes
     -----
-    Flower keeps who is sending in a global, so runs of several threads take turns.
+    Flower keeps the sender in a global variable, so runs of several threads take turns.
     """
     n = settings.n_clients
     configs = node_configs or [
@@ -200,7 +245,7 @@ def run_in_process(
 
 @contextmanager
 def simulation() -> Iterator[None]:
-    """Tell clients in this process and its children that server and clients are one user."""
+    """Tell clients in this process and its children that server and clients belong to one user."""
     before = os.environ.get(SIMULATION)
     os.environ[SIMULATION] = "1"
     try:

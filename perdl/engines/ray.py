@@ -30,8 +30,9 @@ def run_in_ray(settings: Settings, log: Path) -> None:
     Parameters
     ----------
     settings : Settings
+        Settings of the run.
     log : Path
-        File to which the log is added as JSON lines.
+        File to which the log is appended as JSON lines.
 
     Raises
     ------
@@ -47,7 +48,7 @@ def run_in_ray(settings: Settings, log: Path) -> None:
         try:
             _run(settings)
         except KeyboardInterrupt:
-            # The ServerApp is in a thread of its own.
+            # The ServerApp is in another thread, which the interrupt does not reach.
             stop_run_in(Path(settings.output))
             raise
 
@@ -59,7 +60,7 @@ def _run(settings: Settings) -> None:
 
     server_app = ServerApp()
 
-    # run_simulation passes no run configuration, so the settings come with the function.
+    # run_simulation passes no run configuration, so the function holds the settings.
     @server_app.main()
     def main(grid: Grid, context: Context) -> None:
         run(settings, grid)
@@ -70,7 +71,7 @@ def _run(settings: Settings) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Let Ray start on this machine, whatever cluster the environment names, and Flower need no home of the user's."""
+    """Make Ray start on this machine, whatever cluster the environment names. Flower's files go to ``folder``."""
     before = dict(os.environ)
     os.environ.pop("RAY_ADDRESS", None)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

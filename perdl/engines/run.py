@@ -1,4 +1,4 @@
-"""Run a federation on this machine, simulated or as a server for real clients, and gather its results."""
+"""Run a federation on this machine, simulated or as a server for real clients, and collect its results."""
 
 from __future__ import annotations
 
@@ -40,22 +40,24 @@ def simulate(
     Parameters
     ----------
     settings : Settings
+        Settings of the run.
     engine : {"in-process", "ray"}
-        The same numbers from either.
+        Engine that runs the clients; both give the same numbers.
     on_start : callable (int, int) -> object
-        Told how many clients of how many have learnt their first dictionary; not by Ray.
+        Called with the number of clients that have learnt their first dictionary, and with that of all. Ray does not
+        call it.
     on_doubts : callable (list of str) -> object
-        Told before the run begins what is doubtful about the data; the summary's ``warnings`` have it too.
+        Called before the run with what is doubtful about the data. The summary's ``warnings`` have it too.
 
     Returns
     -------
     dict
-        ``summary.json``; where the data are MNIST with ``evaluation``, see :mod:`perdl.experiments.comparison`.
+        Content of ``summary.json``. For MNIST it has ``evaluation``, see :mod:`perdl.experiments.comparison`.
     """
     from perdl.engines.claim import held
 
     _check_names(settings)
-    memories = [Memory() for _ in range(settings.n_clients if engine == "in-process" else 0)]  # Ray's are elsewhere
+    memories = [Memory() for _ in range(settings.n_clients if engine == "in-process" else 0)]  # not for Ray
     known: dict[str, dict[str, float]] = {}
     data_warnings = check_data(settings, memories, known)
     on_doubts([*data_warnings, *doubtful_data(known, settings)])
@@ -75,12 +77,19 @@ def simulate(
 
 
 def check_models(folder: Path, summary: Mapping[str, Any]) -> None:
-    """Look whether every client of a simulation could write its own model.
+    """Raise if a client of a simulation could not write its model.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the results.
+    summary : mapping
+        Content of ``summary.json``.
 
     Raises
     ------
     UnsavedError
-        If one could not.
+        It names a model that is missing.
     """
     lost = [path for name in summary["clients"] if not (path := folder / "clients" / name / "dictionary.npz").exists()]
     if lost:
@@ -105,13 +114,13 @@ def _run(
 
 
 def _complete(summary: dict[str, Any], settings: Settings, data_warnings: list[str]) -> None:
-    """Add to a summary what a server cannot know: clients' files, warnings about them, the comparison."""
+    """Add to a summary what the server does not know: clients' files, warnings about them, the comparison."""
     if settings.data.source == "files":
         for name, path in zip(client_names(settings), client_files(settings), strict=True):
             summary["clients"].get(name, {})["file"] = str(path)
         summary["warnings"] = [*summary.get("warnings", []), *data_warnings]
     if settings.data.source == "mnist" and settings.data.prepares:
-        summary["warnings"].append("no comparison on test images, which are as they are: the samples were preprocessed")
+        summary["warnings"].append("no comparison on test images: the samples were preprocessed, these are not")
     elif settings.data.source == "mnist":
         from perdl.experiments.comparison import compare_on_test_images
 
@@ -126,9 +135,9 @@ def add_warnings(folder: Path, data_warnings: Sequence[str]) -> None:
     Parameters
     ----------
     folder : Path
-        Of the run.
+        Folder of the results.
     data_warnings : sequence of str
-        What in the samples may spoil the result.
+        Warnings to add.
     """
     summary = read_summary(folder)
     write_json(folder / "summary.json", summary | {"warnings": [*summary.get("warnings", []), *data_warnings]})
@@ -148,6 +157,7 @@ def serve(
     Parameters
     ----------
     settings : Settings
+        Settings of the run.
     address : str
         ``HOST:PORT`` on loopback.
     on_ready : callable, optional
@@ -155,19 +165,19 @@ def serve(
     certs : Path, optional
         Folder of the server's certificates and its clients' keys (`perdl.deploy.certs`); plain text without it.
     on_event : callable (str) -> None, optional
-        Told in words who may join later, or may not any more.
+        Gets a line for each client added to or removed from those that may join.
     resume : bool
-        Go on with the run whose checkpoint is in the folder, see :func:`resumed_settings`.
+        Whether to resume the run whose checkpoint is in the folder, see :func:`resumed_settings`.
 
     Returns
     -------
     dict
-        ``summary.json``.
+        Content of ``summary.json``.
 
     Raises
     ------
     SettingsError
-        If the address is not loopback or the certificates are not good.
+        If the address is not loopback or a certificate is not valid.
     FederationError
         If the SuperLink does not start or the run fails.
     """
@@ -205,7 +215,7 @@ def serve(
                     members.update()
                 status, details = run_status(run_id, address, certs)
         except KeyboardInterrupt:
-            # The ServerApp is a process of its own, which Flower ends without a word.
+            # The ServerApp is another process, which Flower ends without notice: tell it to save first.
             stop_run_in(folder)
             raise
         except FederationError as error:
@@ -230,7 +240,13 @@ def _cleared(folder: Path) -> Iterator[None]:
 
 
 def server_log(folder: Path) -> Path:
-    """Return the file to which a server whose results go to ``folder`` adds its log as JSON lines."""
+    """Return the file to which a server appends its log as JSON lines.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the server's results.
+    """
     return Path(os.environ.get(LOG) or folder.resolve() / "log.jsonl")
 
 
@@ -244,14 +260,14 @@ def resumed_settings(folder: Path, overrides: Sequence[str] = ()) -> Settings:
     Parameters
     ----------
     folder : Path
-        Of its results.
+        Folder of the results.
     overrides : sequence of str
-        ``key=value``; only of those in ``RESUMABLE``, since clients were told the others.
+        Settings to change, as ``key=value``. Only those in ``RESUMABLE``: clients already have the others.
 
     Raises
     ------
     PerdlError
-        If there is no checkpoint, or the run has come to its end.
+        If there is no checkpoint, the run has come to its end, or an override is not allowed.
     """
     checkpoint = load_checkpoint(folder)
     keys = [override.partition("=")[0].strip() for override in overrides]
@@ -267,7 +283,13 @@ def resumed_settings(folder: Path, overrides: Sequence[str] = ()) -> Settings:
 
 
 def count_clients(settings: Settings) -> Settings:
-    """Return settings with as many clients as there are files or frames, where nobody said how many."""
+    """Return settings with one client per file or frame, if ``n_clients`` was not given.
+
+    Parameters
+    ----------
+    settings : Settings
+        Settings of a simulation.
+    """
     source = settings.data.source
     if source not in ("files", "video") or "n_clients" in settings.model_fields_set or not settings.data.path:
         return settings

@@ -1,4 +1,4 @@
-"""`perdl.simulate`: a simulation for people who write Python."""
+"""`perdl.simulate`: run a simulation from Python."""
 
 from __future__ import annotations
 
@@ -25,21 +25,22 @@ def simulate(
     engine: Engine = "in-process",
     callbacks: Sequence[Callback] = (),
 ) -> RunResult:
-    """Simulate all clients on this machine, as `perdl simulate` does, into the same folder.
+    """Simulate all clients on this machine. It writes the same folder as `perdl simulate`.
 
     Parameters
     ----------
     config : str or Path
         A TOML file or a preset.
     settings : mapping, optional
-        Put over it, by the names that ``-c`` takes: ``{"n_global": "auto", "data.path": "samples/*.csv"}``.
+        Settings that win over the file, named as for ``-c``: ``{"n_global": "auto", "data.path": "samples/*.csv"}``.
     output : path, optional
         Folder of the results; default ``runs/NAME-DATE``.
     overwrite : bool
-        Whether a former run in the folder may go.
+        Whether results of an earlier run in the folder are replaced.
     engine : {"in-process", "ray"}
+        Engine that runs the clients; both give the same numbers.
     callbacks : sequence of Callback
-        Hear of the run while it goes on.
+        Called during the run.
 
     Returns
     -------
@@ -48,7 +49,7 @@ def simulate(
     Raises
     ------
     PerdlError
-        One line that says what is wrong and the cure.
+        If a setting, the data or the folder is wrong. One line names the problem and its cure.
 
     Warns
     -----
@@ -79,6 +80,14 @@ def simulate(
 
 
 def warn_of_doubts(notes: Sequence[str], stacklevel: int) -> None:
-    """Say what makes a run's result doubtful as Python says it; 1 is the place that calls this."""
+    """Warn of what makes a run's result doubtful.
+
+    Parameters
+    ----------
+    notes : sequence of str
+        One warning each.
+    stacklevel : int
+        As for `warnings.warn`; 1 is the caller of this function.
+    """
     for text in notes:
         warnings.warn(text, UserWarning, stacklevel=stacklevel + 1)

@@ -1,8 +1,8 @@
-"""Flower's SuperLink on this machine: start it, hand it a run, watch the run, and leave nothing behind.
+"""Flower's SuperLink on this machine: start it, submit a run, watch the run, and end all its processes.
 
 The SuperLink's Control API has no authentication and shares its port with the clients' API: whoever reaches the port
-can run code here. So it listens on loopback and nowhere else; a gateway that passes ``/v1/fleet/`` alone lets others
-in. Runs are submitted as a bundle without code, whose components name installed modules.
+can run code here. So the SuperLink listens only on loopback; other hosts come in by a gateway that passes only
+``/v1/fleet/``. Runs are submitted as a bundle without code, whose components name installed modules.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from perdl.deploy.certs import CA, CERTIFICATE, KEY
 from perdl_client.node.proxy import without_proxies
 from perdl_client.node.supernode import Scalar, flower_command, flower_environment, toml_value
 
-START_LIMIT = 60.0  # seconds; two are usual
-STOP_LIMIT = 5.0  # seconds, once for the SuperLink and once for what it started
+START_LIMIT = 60.0  # seconds; usually it takes two
+STOP_LIMIT = 5.0  # seconds, first for the SuperLink, then for its children
 SUBMIT_LIMIT = 60.0
-CALL_LIMIT = 60.0  # a SuperLink may stand still for a while, on a machine that swaps, say; a dead one refuses at once
+CALL_LIMIT = 60.0  # long: a SuperLink may hang while the machine swaps; a dead one refuses at once
 
-# Flower's command, which also ends when the process that started it is gone, even by kill -9.
+# Flower's command, but it also ends when its parent is gone, even after kill -9.
 _CHILD = """
 import os, signal, sys, threading, time
 from flwr.superlink.cli.flower_superlink import flower_superlink
@@ -52,27 +52,28 @@ flower_superlink()
 def superlink(
     address: str, home: Path, *, log: Path, certs: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> Iterator[None]:
-    """A SuperLink that is healthy on entry; on exit it and all that it started are gone.
+    """Run a SuperLink inside the context. It is ready on entry; on exit it and all its children are gone.
 
     Parameters
     ----------
     address : str
         ``HOST:PORT`` with a loopback host.
     home : Path
-        ``FLWR_HOME``: Flower's own files. One per run keeps runs apart.
+        Folder for Flower's own files (``FLWR_HOME``). Each run has its own, to keep runs apart.
     log : Path
-        What the SuperLink and the ServerApp print is added here.
+        File to which the output of the SuperLink and the ServerApp is appended.
     certs : Path, optional
-        Folder of the server's certificates, which are taken as good (`perdl.deploy.certs.check_certs`): the SuperLink
-        speaks TLS, and a client must have a registered key. Without it, plain text and whoever comes.
+        Folder of the server's certificates, already checked by `perdl.deploy.certs.check_certs`. With it the SuperLink
+        uses TLS, and clients need a registered key. Without it, connections are plain text and any client may join.
     environment : mapping, optional
-        Variables for what it starts, the ServerApp.
+        Environment variables for the SuperLink and the ServerApp.
 
     Raises
     ------
+    SettingsError
+        If the host is not loopback.
     FederationError
-        If the host is not loopback, the port is taken, or the SuperLink does not come up; the last holds the end of
-        its log.
+        If the port is taken, or the SuperLink does not start; it then shows the end of the log.
     """
     host, port = check_address(address)
     home.mkdir(parents=True, exist_ok=True)
@@ -91,7 +92,7 @@ def superlink(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C is for this process to handle
+            start_new_session=True,  # only this process handles Ctrl-C
         )
     try:
         _wait_until_healthy(process, address, log, certs)
@@ -107,20 +108,21 @@ def write_bundle(
     serverapp: str = "perdl_server.app:app",
     clientapp: str = "perdl_client.app:app",
 ) -> Path:
-    """Write a Flower app that holds no code: its components are modules installed where they run.
+    """Write a Flower app without code: its components are installed modules.
 
     Parameters
     ----------
     folder : Path
-        New, or holding an earlier bundle only: Flower sends all that lies there.
+        An empty folder, or one with an earlier bundle, because Flower sends every file in it. Made if missing.
     config : dict
-        Becomes ``Context.run_config`` of the ServerApp; any key, texts, numbers and truth values.
+        Becomes ``Context.run_config`` of the ServerApp. Values are texts, numbers and booleans.
     serverapp, clientapp : str
-        ``module:attribute``.
+        The apps, as ``module:attribute``.
 
     Returns
     -------
-    ``folder``
+    Path
+        The folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if others := sorted(path.name for path in folder.iterdir() if path.name != "pyproject.toml"):
@@ -134,12 +136,23 @@ def write_bundle(
 
 
 def submit(bundle: Path, address: str, home: Path, certs: Path | None = None) -> int:
-    """Start a run of ``bundle`` and return its number.
+    """Start a run and return its id.
+
+    Parameters
+    ----------
+    bundle : Path
+        Folder that `write_bundle` wrote.
+    address : str
+        ``HOST:PORT`` of the SuperLink.
+    home : Path
+        Folder for Flower's own files.
+    certs : Path, optional
+        Folder of the server's certificates; plain text without it.
 
     Raises
     ------
     FederationError
-        With Flower's own words, if it does not take the run.
+        If Flower does not accept the run. It quotes Flower's message.
     """
     home.mkdir(parents=True, exist_ok=True)
     trust = f"root-certificates = {toml_value(str((certs / CA).resolve()))}" if certs else "insecure = true"
@@ -160,14 +173,36 @@ def submit(bundle: Path, address: str, home: Path, certs: Path | None = None) ->
 
 
 def run_status(run_id: int, address: str, certs: Path | None = None) -> tuple[str, str]:
-    """Status of a run, as ``running`` or ``finished:completed``, and Flower's details; a few milliseconds."""
+    """Return the status of a run, such as ``running`` or ``finished:completed``, and Flower's details.
+
+    Parameters
+    ----------
+    run_id : int
+        Id that `submit` returned.
+    address : str
+        ``HOST:PORT`` of the SuperLink.
+    certs : Path, optional
+        Folder of the server's certificates; plain text without it.
+    """
     answer = control("list-runs", ListRunsRequest(run_id=run_id).SerializeToString(), address, certs)
     status = ListRunsResponse.FromString(answer).run_dict[run_id].status
     return ":".join(part for part in (status.status, status.sub_status) if part), status.details
 
 
 def control(call: str, request: bytes, address: str, certs: Path | None = None) -> bytes:
-    """One call of the Control API. Flower's own client would take a proxy from the environment, even to loopback."""
+    """Call the Control API. Flower's own client would use a proxy from the environment, even for loopback.
+
+    Parameters
+    ----------
+    call : str
+        Name of the call, as ``list-runs``.
+    request : bytes
+        Serialized request.
+    address : str
+        ``HOST:PORT`` of the SuperLink.
+    certs : Path, optional
+        Folder of the server's certificates; plain text without it.
+    """
     connection = _connection(address, certs, CALL_LIMIT)
     kind = {"Content-Type": "application/protobuf", "Accept": "application/protobuf"}
     try:
@@ -197,6 +232,11 @@ def _environment(home: Path) -> dict[str, str]:
 
 def check_address(address: str) -> tuple[str, int]:
     """Return host and port of a loopback address whose port is free.
+
+    Parameters
+    ----------
+    address : str
+        ``HOST:PORT``.
 
     Raises
     ------
@@ -239,7 +279,7 @@ def _wait_until_healthy(process: subprocess.Popen[bytes], address: str, log: Pat
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the SuperLink, and what it started: its SuperExec has a session of its own, out of a group's reach."""
+    """End the SuperLink and its children. Its SuperExec has its own session, so killing the group is not enough."""
     family = set(_descendants(process.pid))
     process.terminate()
     try:
@@ -264,7 +304,7 @@ def _descendants(pid: int) -> list[psutil.Process]:
 
 
 def _lives(process: psutil.Process) -> bool:
-    """Whether it is neither gone nor dead and only not asked after yet."""
+    """Whether a process runs; a zombie does not."""
     with suppress(psutil.NoSuchProcess):
         return process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
     return False

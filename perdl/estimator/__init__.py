@@ -1,1 +1,1 @@
-"""`PerDL`, the estimator: arrays in, scikit-learn's conventions, a fitted model out."""
+"""`PerDL`, the estimator: it learns from arrays and follows scikit-learn's conventions."""

@@ -1,4 +1,4 @@
-"""From the estimator's parameters to the settings of a run: presets, ``random_state``, and words back in Python."""
+"""Turn the estimator's parameters into the settings of a run, and messages about settings into Python's words."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 DATA_PARAMETERS = ("center", "drop_constant", "divide_by", "scale", "whiten")
-"""Parameters of the estimator that are settings of the table ``data``."""
+"""Parameters of the estimator that belong to the table ``data`` of the settings."""
 
 NO_SETTINGS = ("preset", "random_state", "verbose")
-"""Parameters of the estimator that are no settings of a run."""
+"""Parameters of the estimator that are not settings of a run."""
 
 _MAY_CHANGE = ("rounds", "tolerance", "output", "n_clients")
-"""Of a run that goes on, as in `perdl server --resume`."""
+"""Settings that ``partial_fit`` may change, similar to `perdl server --resume`."""
 
 
 def preset_values(preset: object, known: Sequence[str]) -> dict[str, Any]:
-    """Return what a preset sets of the parameters that are known; nothing without a preset.
+    """Return the estimator's parameters that a preset sets; none without a preset.
 
     Parameters
     ----------
     preset : str or Path, optional
-        One of perdl's own, or a TOML file.
+        Name of one of perdl's presets, or a TOML file.
     known : sequence of str
-        The estimator's parameters.
+        Names of the estimator's parameters; other settings of the preset are ignored.
 
     Raises
     ------
     SettingsError
-        If there is no such preset, or it is for videos, which are no arrays.
+        If there is no such preset, or it is for videos.
     """
     if preset is None:
         return {}
@@ -62,7 +62,13 @@ def preset_values(preset: object, known: Sequence[str]) -> dict[str, Any]:
 
 
 def with_preset(init: Callable[Concatenate[T, P], None]) -> Callable[Concatenate[T, P], None]:
-    """Fill the parameters that a constructor was not given from its ``preset``."""
+    """Make a constructor take parameters that were not given from its ``preset``.
+
+    Parameters
+    ----------
+    init : callable
+        The constructor; it has a parameter ``preset``.
+    """
     signature = inspect.signature(init)
 
     @functools.wraps(init)
@@ -85,16 +91,16 @@ def settings_of(params: Mapping[str, Any], names: Sequence[str], former: Fitted 
     Parameters
     ----------
     params : mapping
-        Of the estimator: settings by name, NumPy's numbers as well as Python's.
+        Parameters of the estimator by name. Numbers may be NumPy's or Python's.
     names : sequence of str
-        The clients.
+        Names of the clients.
     former : Fitted, optional
-        The run that goes on, to whose rounds ``rounds`` are added.
+        Run to continue; ``rounds`` are added to its rounds.
 
     Raises
     ------
     SettingsError, InputError
-        If a setting is wrong, or another than the run began with, or a client is not there.
+        If a setting is wrong, the former run had another value that may not change, or one of its clients is missing.
     """
     given = {key: value for key, value in params.items() if value is not None and key not in NO_SETTINGS}
     given["seed"] = _seed(params)
@@ -119,7 +125,7 @@ def settings_of(params: Mapping[str, Any], names: Sequence[str], former: Fitted 
 
 
 def _seed(params: Mapping[str, Any]) -> Any:
-    """The seed, by either of its names."""
+    """Return the seed, given as ``seed`` or as ``random_state``."""
     seed, state = params.get("seed", 0), params.get("random_state")
     if state is None:
         return seed
@@ -133,7 +139,13 @@ def _seed(params: Mapping[str, Any]) -> Any:
 
 
 def in_python(text: str) -> str:
-    """Say in Python's words what was said in those of a file of settings: ``data.center = true`` is ``center=True``."""
+    """Replace settings as a file writes them by Python's words: ``data.center = true`` becomes ``center=True``.
+
+    Parameters
+    ----------
+    text : str
+        A message.
+    """
     names = "|".join(DATA_PARAMETERS)
     text = re.sub(rf"\bdata\.({names}) = (true|false)\b", lambda m: f"{m[1]}={m[2].title()}", text)
     return re.sub(rf"\bdata\.({names})\b", r"\1", text)
@@ -141,7 +153,7 @@ def in_python(text: str) -> str:
 
 @contextmanager
 def speaking_python() -> Iterator[None]:
-    """Say what is raised inside in Python's words."""
+    """Apply `in_python` to the errors raised inside."""
     try:
         yield
     except PerdlError as error:

@@ -1,4 +1,4 @@
-"""From what people hold in a notebook to samples in rows: lists and dicts of arrays, data frames, memory maps."""
+"""Turn lists and dicts of arrays, data frames and memory maps into arrays with samples in rows."""
 
 from __future__ import annotations
 
@@ -17,19 +17,24 @@ Floats = NDArray[np.floating]
 
 
 class InputError(DataError, ValueError):
-    """Arrays that cannot be used; a ``ValueError``, as scikit-learn's estimators raise."""
+    """Arrays that cannot be used. It is also a ``ValueError``, which scikit-learn's estimators raise."""
 
 
 def by_name(datasets: Any) -> dict[str, Any]:
-    """Return data sets by client: those of a list are ``client-1``, ``client-2``, ... as in a simulation.
+    """Return data sets by client. Those of a list are ``client-1``, ``client-2``, ... as in a simulation.
+
+    Parameters
+    ----------
+    datasets : list or dict of array-like
+        One data set per client.
 
     Raises
     ------
     InputError
-        If they are no list or dict of data sets, or a name cannot be a client's.
+        If it is neither a list nor a dict, it is empty, or a name cannot be a client's.
     """
     if isinstance(datasets, Mapping):
-        from common.protocol import ProtocolError, check_name  # with Flower, which is slow to import
+        from common.protocol import ProtocolError, check_name  # imports Flower, which is slow
 
         for name in datasets:
             try:
@@ -52,30 +57,44 @@ def by_name(datasets: Any) -> dict[str, Any]:
 def checked_rows(
     X: Any, who: str, n_features: int | None = None, expected: NDArray[np.object_] | None = None
 ) -> Floats:
-    """Return samples as :func:`rows_of` does, after holding a data frame's columns to the ``expected`` names."""
+    """Check the names of a data frame's columns, then return samples as :func:`rows_of` does.
+
+    Parameters
+    ----------
+    X : (n, d) array-like
+        Samples in rows.
+    who : str
+        Name of the data in errors.
+    n_features : int, optional
+        Expected number of features d.
+    expected : (d,) array of str, optional
+        Expected names of the columns.
+    """
     check_names(X, who, expected)
     return rows_of(X, who, n_features)
 
 
 def rows_of(X: Any, who: str, n_features: int | None = None) -> Floats:
-    """Return one client's samples as an array of floats; float32 and memory maps stay what they are.
+    """Return one client's samples as an array of floats. Arrays of float32 keep their type.
 
     Parameters
     ----------
     X : (n, d) array-like
+        Samples in rows.
     who : str
-        What errors call it.
+        Name of the data in errors.
     n_features : int, optional
-        d if it is known.
+        Expected number of features d.
 
     Returns
     -------
-    (n, d) array, C-contiguous, so that the same numbers give the same bits
+    (n, d) array
+        It is C-contiguous, so that equal numbers give equal bits later.
 
     Raises
     ------
     InputError
-        One line: whose data, what is wrong, the cure.
+        If the samples cannot be used. One line names the data, the problem and its cure.
     """
     named = feature_names(X)
     names = [] if named is None else named.tolist()
@@ -125,12 +144,12 @@ def rows_of(X: Any, who: str, n_features: int | None = None) -> Floats:
 
 
 def _numbers(A: NDArray[Any], names: Sequence[str], who: str) -> Floats:
-    """Return a table of objects as numbers, NaN for what is missing.
+    """Return a table of objects as numbers, with NaN for missing values.
 
     Raises
     ------
     InputError
-        Names the first column that holds something else.
+        If a column holds anything else. It names the first one.
     """
     if A.ndim != 2 or A.dtype.kind != "O":
         raise InputError(f"{who}: not all values are real numbers; leave out or encode the other columns")
@@ -146,12 +165,12 @@ def _numbers(A: NDArray[Any], names: Sequence[str], who: str) -> Floats:
 
 
 def _is_missing(value: Any) -> bool:
-    """Whether a value is None, or one of pandas' own marks, which cannot be compared."""
+    """Whether a value is None, or a missing value of pandas. These cannot be compared, so look at the type."""
     return value is None or type(value).__name__ in ("NAType", "NaTType")
 
 
 def _columns(X: Any) -> list[str]:
-    """Names of a data frame's columns as text; none if there are none, or not all are text or numbers."""
+    """Names of a data frame's columns as text; empty unless all are text or numbers."""
     columns = getattr(X, "columns", None)
     names = [] if columns is None else list(columns)
     named = all(isinstance(name, (str, Real, np.number)) and not isinstance(name, bool) for name in names)
@@ -159,30 +178,45 @@ def _columns(X: Any) -> list[str]:
 
 
 def _is_plain(X: Any) -> bool:
-    """Whether columns are called 0, 1, 2, ..., as those of a data frame that was given no names."""
+    """Whether columns are called 0, 1, 2, ..., as in a data frame without names."""
     columns = list(X.columns)
     return not any(isinstance(name, str) for name in columns) and columns == list(range(len(columns)))
 
 
 def feature_names(X: Any) -> NDArray[np.object_] | None:
-    """Return the names of a data frame's columns as text; None if it is none, or they are 0, 1, 2, ... in order."""
+    """Return the names of a data frame's columns as text; None for arrays, and for columns 0, 1, 2, ...
+
+    Parameters
+    ----------
+    X : array-like
+        Array or data frame.
+    """
     names = _columns(X)
     return np.array(names, dtype=object) if names and not _is_plain(X) else None
 
 
 def check_names(X: Any, who: str, expected: NDArray[np.object_] | None) -> None:
-    """Hold a data frame's columns to those of the others; arrays have none.
+    """Raise if a data frame has other columns than expected. Arrays pass.
+
+    Parameters
+    ----------
+    X : array-like
+        Array or data frame.
+    who : str
+        Name of the data in errors.
+    expected : (d,) array of str or None
+        Expected names; None if the first data had no names.
 
     Raises
     ------
     InputError
-        Names the first column that differs, or those that are missing or too many.
+        It names the first column that differs, or those that are missing or too many.
     """
     found = np.array(_columns(X), dtype=object)
     if not len(found):
         return
     plain = np.array([str(i) for i in range(len(found))], dtype=object)
-    if expected is None:  # of an array, or of a data frame whose columns are 0, 1, 2, ...
+    if expected is None:  # the others are arrays, or data frames with columns 0, 1, 2, ...
         if any(isinstance(name, str) for name in X.columns) or sorted(found) != sorted(plain):
             return
         expected = plain

@@ -29,52 +29,93 @@ class PerDL(Outcome):
     Parameters
     ----------
     n_global : int or "auto"
-        r^g, the number of shared atoms.
+        Number of shared atoms r^g; "auto" takes it from the jump in path lengths.
     n_atoms : int, optional
-        r_i, atoms in all; default as many as features.
-    center, drop_constant, divide_by, scale, whiten
-        What is done to each client's samples first; settings of the table ``data``. All methods undo it.
+        Atoms of a client in all, r_i; default as many as features.
+    aggregation, matching : str
+        How the server combines the clients' atoms, and how it matches them first.
+    rounds : int
+        Largest number of rounds T.
+    tolerance : float
+        Stop when no atom of D^g moves more than this.
+    learner : {"orthogonal", "gradient", "projected"}
+        The step by which a client improves its dictionary.
+    step_size : float
+        Step of the other learners than "orthogonal", in units of 1 / ||X X'||_2.
+    coder : {"hard-threshold", "top-k", "omp"}
+        How samples are written with atoms.
+    threshold : float
+        "hard-threshold" keeps codes of at least this size.
+    threshold_unit : {"data", "rms"}
+        Unit of thresholds: that of the data, or the root mean square of a client's data.
+    n_nonzero : int
+        Atoms that a sample may use with "top-k" and "omp".
+    start : {"warm-up", "svd", "random", "identity"}
+        A client's first dictionary.
+    warmup_steps : int
+        Steps of the warm-up, each with a smaller threshold.
+    warmup_threshold : float
+        Threshold of the first step of the warm-up.
+    n_restarts, local_restarts : int
+        Random starts of a first dictionary, and of the local atoms of a client whose fit stalls.
+    min_usage : float
+        Atoms with a smaller share of the most used atom's energy are not sent.
+    min_samples : int
+        Samples that must use an atom before it is sent.
+    refine_steps : int
+        Steps on the local atoms alone before each update.
+    trim : float
+        Share of clients that the aggregation "trimmed" leaves out for each atom.
+    center, drop_constant : bool
+        Whether to subtract a client's mean, and to set its constant features to zero.
+    divide_by, scale : str, optional
+        Constants by which features are divided first, and how samples are scaled then.
+    whiten : bool
+        Whether to whiten each client's samples.
     clients : dict, optional
-        By client's name: settings of learning that differ.
+        For each client's name, settings of learning that differ.
+    dtype : {"float64", "float32"}
+        Type of data and dictionaries.
+    seed : int
+        Seed of every random stream.
     output : path, optional
-        Folder of the run's results, as of `perdl simulate`; what is there is replaced. Default a temporary one.
+        Folder of the run's results, as for `perdl simulate`. Existing results are replaced. By default temporary.
     preset : str or path, optional
-        A preset such as "files" or "mnist-best", or a TOML file as `perdl check` suggests. What it sets is the value of
-        all parameters that are not given. It is no preset for videos.
+        A preset such as "files", or a TOML file, but not for videos. It sets the parameters that are not given.
     random_state : int, optional
-        Another name of ``seed``; give one of them.
+        Another name of ``seed``; give only one of them.
     verbose : bool or int
-        1 shows the first dictionaries and the rounds on standard output: a bar in a terminal, elsewhere a line every
-        ten seconds; 2 shows every round.
-    others
-        As in docs/settings.md, with the same defaults.
+        1 shows a progress bar in a terminal, elsewhere a line every ten seconds. 2 shows every round.
 
     Attributes
     ----------
     global_components_ : (r^g, d) array
+        The shared atoms.
     local_components_ : dict of str to (r^l, d) array
-        By client.
+        Each client's own atoms.
     client_names_ : list of str
-        As they were given; data sets of a list are ``client-1``, ``client-2``, ...
+        Names in the order given; data sets of a list are ``client-1``, ``client-2``, ...
     path_lengths_ : array
-        How far the matched atoms lay apart before the first round; a jump tells where shared atoms end.
+        Distances of matched atoms before the first round; they jump where shared atoms end.
     consensus_ : (r^g,) array
         1 where all clients' versions of an atom agree.
     usage_ : dict of str to (r,) array
-        Share of the energy of a client's data that each of its atoms carries, the global ones first.
-    n_rounds_ : int
+        Share of the energy of a client's data that each of its atoms carries, global atoms first.
+    n_rounds_, n_features_in_ : int
+        Numbers of rounds done and of features d.
     stop_reason_ : str
+        Why the run ended.
     history_ : list of dict
-        One row a round.
+        One row per round.
     summary_ : dict
-        The run's ``summary.json``.
-    n_features_in_ : int
-    feature_names_in_ : array of str
-        Where data frames were given.
+        Content of ``summary.json``.
+    feature_names_in_ : (d,) array of str
+        Names of the features, if data frames with names were given.
 
     Notes
     -----
-    Samples are in rows. ``client`` in the methods is a client's name, or its place among ``client_names_``.
+    Samples are in rows. In the methods, ``client`` is a client's name or its index in ``client_names_``. ``center`` to
+    ``whiten`` are preprocessing; methods that return samples undo it. docs/settings.md has more on all parameters.
 
     Examples
     --------
@@ -155,11 +196,17 @@ class PerDL(Outcome):
         self.verbose = verbose
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters; they count from the next `fit`. What a ``preset`` sets comes first, then the others."""
+        """Set parameters for the next `fit`. A ``preset`` is applied first, then the others.
+
+        Parameters
+        ----------
+        **params
+            New values by name.
+        """
         return super().set_params(**{**preset_values(params.get("preset"), list(self.get_params())), **params})
 
     def _usual(self) -> dict[str, Any]:
-        """The defaults, and over them what the preset sets; nothing where its file has gone."""
+        """The defaults, with the preset applied. If the preset's file is gone, no value counts as usual."""
         try:
             values = preset_values(self.preset, list(self._defaults()))
         except PerdlError:
@@ -173,13 +220,13 @@ class PerDL(Outcome):
         ----------
         datasets : list, or dict of str to (n_i, d) array
             Arrays, data frames or memory maps with the same features in the same order. A client's name seeds its
-            random stream and sorts it, so a list gives the numbers of `perdl simulate` over the same files.
-        y
-            Not used.
+            random stream and orders the clients. A list gives the results of `perdl simulate` on the same files.
+        y : object, optional
+            Ignored.
         callbacks : sequence of Callback
-            Hear of the run while it goes on.
+            Called during the run.
         **unknown
-            Nothing: samples have no weights (``sample_weight``).
+            Not allowed: ``sample_weight`` and others raise a TypeError with a clear message.
 
         Returns
         -------
@@ -187,15 +234,13 @@ class PerDL(Outcome):
 
         Raises
         ------
-        TypeError
-            For ``sample_weight``.
         PerdlError
-            One line that says what is wrong and the cure; a ValueError too where the arrays are.
+            If a parameter or the data are wrong; errors in arrays are also a ValueError.
 
         Warns
         -----
         UserWarning
-            For each thing that makes the result doubtful.
+            For each reason to doubt the result.
         """
         _refuse(unknown)
         return self._learn(datasets, None, callbacks=callbacks)
@@ -209,21 +254,21 @@ class PerDL(Outcome):
         callbacks: Sequence[Callback] = (),
         **unknown: Any,
     ) -> Self:
-        """Take more rounds from the present state; the first call is a `fit`.
+        """Take more rounds from the present state. The first call is the same as `fit`.
 
         Parameters
         ----------
         datasets : list or dict
-            Of the same clients; their data may be new. Clients that were not there before are aligned to the present
-            D^g and take part from here on.
-        y
-            Not used.
+            Data of the same clients; their samples may be new. New clients are aligned to the present D^g and take part
+            from now on.
+        y : object, optional
+            Ignored.
         rounds : int, optional
-            How many at most; default the parameter ``rounds``.
+            Largest number of additional rounds; default the parameter ``rounds``.
         callbacks : sequence of Callback
-            Hear of these rounds.
+            Called during these rounds.
         **unknown
-            As in `fit`.
+            Not allowed, as in `fit`.
 
         Returns
         -------
@@ -233,13 +278,14 @@ class PerDL(Outcome):
         return self._learn(datasets, getattr(self, "_fitted", None), rounds, callbacks)
 
     def add_client(self, X: Any, name: str | None = None) -> Self:
-        """Learn the local atoms of one more client, with the shared atoms as they are.
+        """Learn the local atoms of one more client. The shared atoms do not change.
 
         Parameters
         ----------
         X : (n, d) array-like
+            Samples of the client.
         name : str, optional
-            Default ``client-N``, N being its place.
+            Name of the client; default ``client-N`` for the N-th.
 
         Returns
         -------
@@ -287,7 +333,7 @@ class PerDL(Outcome):
         return self
 
     def _heard_by(self, callbacks: Sequence[Callback]) -> Sequence[Callback]:
-        """The callbacks, and what ``verbose`` shows."""
+        """Return the callbacks, with a narrator if ``verbose``."""
         if not self.verbose:
             return callbacks
         from perdl.monitoring.callbacks import check_callbacks
@@ -298,7 +344,7 @@ class PerDL(Outcome):
 
 
 def _refuse(unknown: dict[str, Any]) -> None:
-    """Say what fit does not take."""
+    """Raise for arguments that `fit` does not accept."""
     if "sample_weight" in unknown:
         raise TypeError("PerDL has no sample_weight: all samples of a client count the same; leave it out")
     if unknown:

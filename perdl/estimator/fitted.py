@@ -1,4 +1,4 @@
-"""Federations over arrays in this process: the run, what is known after it, and a file that holds that."""
+"""Federations over arrays in this process: run them, keep their result, save and load it."""
 
 from __future__ import annotations
 
@@ -31,33 +31,35 @@ Floats = NDArray[np.floating]
 State = dict[str, Any]
 
 VERSION = 3
-"""Of the file."""
+"""Version of the file format."""
 
 _NOT_OF_THE_REPORT = ("clients", "final", "stop_reason", "bytes", "seconds")
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """What is known after a federation.
+    """The result of a federation.
 
-    Attributes
+    Parameters
     ----------
     summary : dict
-        The run's ``summary.json``.
+        Content of ``summary.json``.
     history : list of dict
-        One row a round.
+        One row per round.
     global_dictionary : (d, r_g) array
+        D^g.
     consensus : (r_g,) array
+        1 where all clients' versions of an atom agree.
     local_dictionaries : dict of str to (d, r_l) array
-        By client, in the order in which they were given.
+        Local dictionary of each client, in the order given.
     preprocessings : dict of str to Preprocessing
-        What is done to each client's samples first.
+        Preprocessing of each client.
     scales : dict of str to float
         Root mean square of each client's data, for thresholds in its units.
     usage : dict of str to (r,) array
-        Share of the energy of a client's data that each atom carries, global atoms first.
+        Share of the energy of a client's data that each of its atoms carries, global atoms first.
     states : dict of str to dict
-        Scalars and arrays with which a client that took part can go on.
+        Scalars and arrays from which a client that took part can continue.
     """
 
     summary: dict[str, Any]
@@ -76,7 +78,13 @@ class Fitted:
         return settings_from_values(self.summary["settings"])
 
     def model(self, name: str) -> ClientModel:
-        """Return one client's model."""
+        """Return one client's model.
+
+        Parameters
+        ----------
+        name : str
+            Name of the client.
+        """
         coder = self.settings.for_client(name).make_coder(self.scales[name])
         whole = Cut("", 0, 0, (len(self.global_dictionary),))
         return ClientModel(
@@ -84,7 +92,15 @@ class Fitted:
         )
 
     def joined_by(self, name: str, rows: Floats) -> Fitted:
-        """Return the same with one more client, aligned to D^g as it is."""
+        """Return this result with one more client, aligned to D^g. D^g does not change.
+
+        Parameters
+        ----------
+        name : str
+            Name of the new client.
+        rows : (n, d) array
+            Its samples, in rows.
+        """
         s = self.settings
         preprocessing, scale, Y = _prepared(name, rows, s)
         client = ClientLearner(Y, s.for_client(name), s.seed, name)
@@ -107,21 +123,22 @@ def federate(
     note: Callable[[str], object] = lambda text: None,
     data_warnings: Sequence[str] = (),
 ) -> Fitted:
-    """Run a federation over arrays, with the server, strategy and clients of every other mode.
+    """Run a federation over arrays, with the same server, strategy and clients as every other mode.
 
     Parameters
     ----------
     samples : mapping of str to (n, d) array
-        By client.
+        Samples of each client, in rows.
     settings : Settings
-        With ``data.source = "memory"``. Without ``output`` the run's folder is a temporary one.
+        Settings with ``data.source = "memory"``. Without ``output`` the run's folder is temporary.
     former : Fitted, optional
-        From whose last round it goes on. Clients that were not in it join as those do who come after matching.
+        Run to continue. New clients join like those that come after matching.
     callbacks : sequence of Callback
+        Called during the run.
     note : callable (str) -> object
-        Told of a callback that fails.
+        Gets a line for each callback that fails.
     data_warnings : sequence of str
-        Of what in the samples may spoil the result; they go into the summary beside those of the run.
+        Warnings about the samples; the summary holds them beside those of the run.
 
     Returns
     -------
@@ -163,7 +180,7 @@ def _federate(
         for i, (name, rows) in enumerate(samples.items())
     ]
     before, before_it = (former.states, former.history) if former else ({}, [])
-    told = {"settings": settings.model_dump_json(exclude_none=True)}  # else clients would write to the former folder
+    told = {"settings": settings.model_dump_json(exclude_none=True)}  # the old ones name the former run's folder
     kept = [_packed(before[name] | told) if name in before else RecordDict() for name in samples]
     server_app = resuming(_checkpoint(former)) if former else app
     states = run_in_process(server_app, client_app, settings, node_configs=configs, states=kept, on_start=on_start)
@@ -187,7 +204,7 @@ def _federate(
 
 
 def _prepared(name: str, rows: Floats, settings: Settings) -> tuple[Preprocessing, float, Floats]:
-    """Preprocessing, root mean square and (d, n) data as a client of the run takes them."""
+    """Return preprocessing, root mean square and (d, n) data, computed as a client of the run does."""
     Y = rows.T.astype(settings.dtype, copy=False)
     preprocessing = fit_preprocessing(Y, settings.data, name)
     Y = preprocessing.apply(Y)
@@ -207,7 +224,7 @@ def _parted(state: State) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
 
 
 def _checkpoint(former: Fitted) -> Checkpoint:
-    """What a server would have written after the last round."""
+    """Return the checkpoint that a server would have written after the last round."""
     from perdl_server.checkpoint import Checkpoint
 
     s = former.summary
@@ -225,7 +242,17 @@ def _checkpoint(former: Fitted) -> Checkpoint:
 
 
 def save_fitted(path: Path, head: Mapping[str, Any], fitted: Fitted) -> None:
-    """Write what is known after a federation, and a head of plain values, as one ``.npz`` without pickled objects."""
+    """Write a result as one ``.npz`` without pickled objects.
+
+    Parameters
+    ----------
+    path : Path
+        File to write.
+    head : mapping
+        Plain values to keep with the result.
+    fitted : Fitted
+        The result.
+    """
     arrays = {"global": fitted.global_dictionary, "consensus": fitted.consensus}
     clients = []
     for i, name in enumerate(fitted.local_dictionaries):
@@ -240,12 +267,17 @@ def save_fitted(path: Path, head: Mapping[str, Any], fitted: Fitted) -> None:
 
 
 def load_fitted(path: Path) -> tuple[dict[str, Any], Fitted]:
-    """Read what :func:`save_fitted` wrote.
+    """Read the head and the result that :func:`save_fitted` wrote.
+
+    Parameters
+    ----------
+    path : Path
+        File to read.
 
     Raises
     ------
     PerdlError
-        If the file is not there, is not such a file, or another version of perdl wrote it.
+        If the file is missing, is not such a file, or another version of perdl wrote it.
     """
     try:
         head, arrays = read_record(path, "estimator", VERSION)

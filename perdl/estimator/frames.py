@@ -1,4 +1,4 @@
-"""Data frames of pandas and polars, without importing either unless asked: in as samples, out as codes."""
+"""Data frames of pandas and polars, as input and output. Neither is imported unless the user asks for its frames."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ KINDS = ("default", "pandas", "polars")
 
 
 def collected(X: Any) -> Any:
-    """Return a lazy frame of polars as a data frame; all else as it is."""
+    """Return a lazy frame of polars as a data frame, and anything else unchanged.
+
+    Parameters
+    ----------
+    X : array-like
+        Array or data frame.
+    """
     lazy = type(X).__module__.partition(".")[0] == "polars" and type(X).__name__ == "LazyFrame"
     return X.collect() if lazy else X
 
@@ -29,6 +35,7 @@ def take_rows(X: Any, rows: NDArray[np.intp]) -> Any:
     X : (n, d) array-like
         Array, data frame or list of rows.
     rows : (m,) int array
+        Indices of the samples.
     """
     if hasattr(X, "iloc"):
         return X.iloc[rows]
@@ -36,12 +43,17 @@ def take_rows(X: Any, rows: NDArray[np.intp]) -> Any:
 
 
 def check_kind(kind: object) -> str:
-    """Return what tables a method shall give.
+    """Return a kind of table, or raise if it cannot be used.
+
+    Parameters
+    ----------
+    kind : {"default", "pandas", "polars"}
+        The kind of table.
 
     Raises
     ------
     SettingsError
-        If it is none of "default", "pandas", "polars", or not installed.
+        If it is another value, or the package is not installed.
     """
     if kind not in KINDS:
         raise SettingsError(f"transform = {kind!r}: must be {', '.join(map(repr, KINDS[:-1]))} or {KINDS[-1]!r}")
@@ -54,7 +66,13 @@ def check_kind(kind: object) -> str:
 
 
 def wanted_kind(config: dict[str, str]) -> str:
-    """Return what an estimator was told, else what scikit-learn was told for all (`sklearn.set_config`)."""
+    """Return the kind of table to give: the estimator's own, or that of `sklearn.set_config`.
+
+    Parameters
+    ----------
+    config : dict
+        Output configuration of the estimator; ``transform`` may be missing.
+    """
     if "transform" in config:
         return config["transform"]
     sklearn = sys.modules.get("sklearn")
@@ -62,7 +80,19 @@ def wanted_kind(config: dict[str, str]) -> str:
 
 
 def as_table(values: NDArray[Any], kind: str, names: Sequence[str], X: Any) -> Any:
-    """Return an array as the table that is wanted; one of pandas has the index of ``X``, if that has one."""
+    """Return an array as a table.
+
+    Parameters
+    ----------
+    values : (n, r) array
+        Content of the table.
+    kind : {"default", "pandas", "polars"}
+        The kind of table; "default" returns the array.
+    names : sequence of str
+        Names of the columns.
+    X : array-like
+        Input of the method; a pandas table takes its index, if it has one.
+    """
     if kind == "default":
         return values
     if check_kind(kind) == "pandas":

@@ -1,4 +1,4 @@
-"""What a fitted estimator keeps, and what it says of samples: codes, parts, scores."""
+"""The methods of a fitted estimator: codes, shared and own parts, scores, save and load."""
 
 from __future__ import annotations
 
@@ -22,15 +22,28 @@ Floats = NDArray[np.floating]
 
 
 class Outcome(Parameters):
-    """The methods of an estimator that need a fitted model."""
+    """The methods of an estimator that need a fitted model.
+
+    In all of them, a client is given by its name or by its index in ``client_names_``.
+    """
 
     _fitted: Fitted
     n_features_in_: int
 
     def transform(self, X: Any, client: str | int) -> Any:
-        """Return codes (n, r_i) of samples in a client's dictionary, the r^g global atoms first.
+        """Return the codes of samples in a client's dictionary.
 
-        An array, or the data frame that `set_output` asked for.
+        Parameters
+        ----------
+        X : (n, d) array-like
+            Samples.
+        client : str or int
+            Whose dictionary and preprocessing are used, by name or index.
+
+        Returns
+        -------
+        (n, r_i) array or data frame
+            Codes of the r^g global atoms first. `set_output` chooses the kind of table.
         """
         X = collected(X)
         model, Y = self._model(X, client)
@@ -44,7 +57,8 @@ class Outcome(Parameters):
         Parameters
         ----------
         transform : {"default", "pandas", "polars"}, optional
-            An array, or a data frame whose columns are those of `get_feature_names_out`. None changes nothing.
+            "default" is an array. The columns of a data frame are named by `get_feature_names_out`. None changes
+            nothing.
         """
         if transform is not None:
             self._sklearn_output_config = {"transform": check_kind(transform)}
@@ -55,10 +69,10 @@ class Outcome(Parameters):
 
         Parameters
         ----------
-        input_features
-            Not used.
+        input_features : object, optional
+            Ignored.
         client : str or int, optional
-            Whose codes; may be left out where all clients have as many atoms.
+            Whose codes are named; may be left out if all clients have the same number of atoms.
         """
         fitted = self._known()
         n_local = {name: D.shape[1] for name, D in fitted.local_dictionaries.items()}
@@ -70,7 +84,15 @@ class Outcome(Parameters):
         return np.array(names, dtype=object)
 
     def inverse_transform(self, codes: Any, client: str | int) -> Floats:
-        """Return the samples (n, d) that codes (n, r_i) stand for."""
+        """Return the samples (n, d) that codes stand for.
+
+        Parameters
+        ----------
+        codes : (n, r_i) array-like
+            Codes in the client's dictionary.
+        client : str or int
+            Whose dictionary and preprocessing are used, by name or index.
+        """
         name = self._name(client)
         model = self._known().model(name)
         D = model.dictionary
@@ -78,23 +100,48 @@ class Outcome(Parameters):
         return model.decode(rows.T.astype(D.dtype, copy=False)).T
 
     def split(self, X: Any, client: str | int) -> tuple[Floats, Floats]:
-        """Return what samples share with all clients and what is the client's own, each (n, d).
+        """Return the shared part and the own part of samples, each (n, d).
 
-        Their sum is ``inverse_transform(transform(X))``; with ``center`` the client's mean is its own.
+        Their sum is ``inverse_transform(transform(X))``. With ``center`` the client's mean belongs to its own part.
+
+        Parameters
+        ----------
+        X : (n, d) array-like
+            Samples.
+        client : str or int
+            Whose dictionary and preprocessing are used, by name or index.
         """
         model, Y = self._model(X, client)
         shared, own = model.split(Y)
         return shared.T, own.T
 
     def reconstruct(self, X: Any, client: str | int, k: int) -> Floats:
-        """Return samples (n, d) written with at most ``k`` atoms each (orthogonal matching pursuit)."""
+        """Return samples (n, d) reconstructed with few atoms, by orthogonal matching pursuit.
+
+        Parameters
+        ----------
+        X : (n, d) array-like
+            Samples.
+        client : str or int
+            Whose dictionary and preprocessing are used, by name or index.
+        k : int
+            Largest number of atoms per sample.
+        """
         if not isinstance(k, (int, np.integer)) or k < 0:
             raise InputError(f"k = {k!r}: must be a whole number, 0 or more")
         model, Y = self._model(X, client)
         return model.reconstruct(Y, k).T
 
     def anomaly_score(self, X: Any, client: str | int) -> Floats:
-        """Return the energy (n,) that is left of each preprocessed sample without its shared part."""
+        """Return the energy (n,) of each preprocessed sample without its shared part.
+
+        Parameters
+        ----------
+        X : (n, d) array-like
+            Samples.
+        client : str or int
+            Whose dictionary and preprocessing are used, by name or index.
+        """
         model, Y = self._model(X, client)
         return model.unshared_energy(Y)
 
@@ -104,14 +151,15 @@ class Outcome(Parameters):
         Parameters
         ----------
         X : (n, d) array-like, or dict or list of them
-            One client's samples, or without ``client`` data sets by client: a dict, or a list in the order of
+            One client's samples. Without ``client``, data sets by client: a dict, or a list in the order of
             ``client_names_``.
         client : str or int, optional
+            Whose model is scored; left out if ``X`` holds several data sets.
 
         Returns
         -------
         float
-            Of data sets the mean over their clients, each of which counts the same, however many samples it has.
+            For several data sets, the mean over their clients. Each client counts the same.
         """
         if client is not None:
             model, Y = self._model(X, client)
@@ -128,9 +176,14 @@ class Outcome(Parameters):
         return math.fsum(self.score(one, i) for i, one in enumerate(X)) / len(X)
 
     def save(self, path: str | Path) -> None:
-        """Write parameters and all that was learnt to one ``.npz`` file, without pickling.
+        """Write parameters and the fitted model to one ``.npz`` file, without pickling.
 
-        It holds every client's local atoms, no samples and no codes.
+        The file holds every client's local atoms, but no samples and no codes.
+
+        Parameters
+        ----------
+        path : str or Path
+            File to write.
         """
         from common.files import plain
         from perdl.estimator.fitted import save_fitted
@@ -142,7 +195,13 @@ class Outcome(Parameters):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read what `save` wrote."""
+        """Read an estimator that `save` wrote.
+
+        Parameters
+        ----------
+        path : str or Path
+            File to read.
+        """
         from perdl.estimator.fitted import load_fitted
 
         head, fitted = load_fitted(Path(path))
@@ -185,7 +244,7 @@ class Outcome(Parameters):
         raise InputError(f"there is no client {client!r}; give one of {', '.join(names)}, or 0 to {len(names) - 1}")
 
     def _model(self, X: Any, client: str | int) -> tuple[ClientModel, Floats]:
-        """A client's model, and samples in columns."""
+        """Return a client's model, and samples in columns."""
         name = self._name(client)
         model = self._known().model(name)
         rows = checked_rows(collected(X), f"samples for {name}", self.n_features_in_, self._features())

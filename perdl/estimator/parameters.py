@@ -1,4 +1,4 @@
-"""Scikit-learn's protocol of parameters, without scikit-learn: `clone`, `set_params`, the representation."""
+"""Scikit-learn's protocol for parameters, without importing scikit-learn: `get_params`, `set_params`, the repr."""
 
 from __future__ import annotations
 
@@ -8,33 +8,53 @@ from typing import Any, Self
 
 
 class NotFittedError(ValueError, AttributeError):
-    """Raised before `fit`, where scikit-learn, whose own is raised then, is not imported."""
+    """Raised before `fit`, unless scikit-learn is imported: then its own error is raised."""
 
 
 def not_fitted(text: str) -> Exception:
-    """Return the error that whoever calls can know: who names scikit-learn's has imported it."""
+    """Return scikit-learn's NotFittedError if it is imported, else our own.
+
+    Code that catches scikit-learn's error must have imported it.
+
+    Parameters
+    ----------
+    text : str
+        Message of the error.
+    """
     theirs = sys.modules.get("sklearn.exceptions")
     kind: type[Exception] = theirs.NotFittedError if theirs else NotFittedError
     return kind(text)
 
 
 class Parameters:
-    """An estimator whose constructor's arguments are its attributes of the same names."""
+    """An estimator that keeps the arguments of its constructor as attributes of the same names."""
 
     @classmethod
     def _defaults(cls) -> dict[str, Any]:
         return {name: p.default for name, p in inspect.signature(cls).parameters.items()}
 
     def _usual(self) -> dict[str, Any]:
-        """What need not be said of the parameters: their defaults."""
+        """Values of the parameters that the repr leaves out: their defaults."""
         return self._defaults()
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name."""
+        """Return the parameters by name.
+
+        Parameters
+        ----------
+        deep : bool
+            Ignored: no parameter is an estimator.
+        """
         return {name: getattr(self, name) for name in self._defaults()}
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters; they count from the next `fit`."""
+        """Set parameters for the next `fit`.
+
+        Parameters
+        ----------
+        **params
+            New values by name.
+        """
         known = self._defaults()
         if unknown := [name for name in params if name not in known]:
             raise ValueError(f"{type(self).__name__} has no parameter {unknown[0]!r}; it has {', '.join(known)}")

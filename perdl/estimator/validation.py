@@ -1,4 +1,4 @@
-"""Held-out samples of each client: how well a model, or each of a grid of them, explains what it has not seen."""
+"""Cross-validation: how well a model, or each of a grid of them, explains held-out samples of each client."""
 
 from __future__ import annotations
 
@@ -32,34 +32,34 @@ def cross_validate(
     scoring: Scoring | None = None,
     return_train_score: bool = False,
 ) -> dict[str, Any]:
-    """Fit a model ``cv`` times, each time without a part of every client's samples, and score it on these.
+    """Fit a model several times, each time without one part of every client's samples, and score it on that part.
 
     Parameters
     ----------
     model : PerDL
-        It stays as it is; nothing is written to its ``output``.
+        Estimator with the parameters to use. It is not changed, and nothing is written to its ``output``.
     datasets : list, or dict of str to (n_i, d) array
-        As of `PerDL.fit`. No sample goes to another client.
+        Data sets as for `PerDL.fit`. Samples stay with their client.
     cv : int or splitter
-        Parts, at least 2 and at most the samples of the smallest client; or one of scikit-learn's splitters, whose
-        ``split`` is called with each client's samples.
+        Number of parts, at least 2 and at most the samples of the smallest client. Or one of scikit-learn's splitters,
+        whose ``split`` is called with each client's samples.
     random_state : int, optional
-        Seed of how each client's samples are shuffled before they are parted. None: they are not, so that parts are
-        blocks of neighbours, as time series want.
+        Seed for shuffling each client's samples before they are split. With None they are not shuffled, and parts are
+        blocks of neighbours; use this for time series.
     param_grid : mapping of str to sequence, optional
-        Values to try, by parameter; all combinations are.
+        Values to try for each parameter; all combinations are tried.
     scoring : callable (model, datasets) -> float, optional
-        The more the better; default ``model.score``, in which every client counts the same.
+        Score, larger is better; default ``model.score``, in which every client counts the same.
     return_train_score : bool
-        Score the samples that were learnt from too.
+        Whether to score the training samples too.
 
     Returns
     -------
     dict
-        As scikit-learn's. Without a grid of ``cross_validate``: arrays (cv,) ``fit_time``, ``score_time``,
-        ``test_score``, perhaps ``train_score``. With a grid of ``GridSearchCV.cv_results_``: ``params``, and arrays
-        with one entry a combination: ``mean_test_score``, ``std_test_score``, ``rank_test_score``, ``mean_fit_time``,
-        ``split0_test_score``, ...
+        The same keys as in scikit-learn. Without a grid those of ``cross_validate``: arrays (cv,) ``fit_time``,
+        ``score_time``, ``test_score``, perhaps ``train_score``. With a grid those of ``GridSearchCV.cv_results_``:
+        ``params``, and arrays with one entry per combination: ``mean_test_score``, ``std_test_score``,
+        ``rank_test_score``, ``mean_fit_time``, ``split0_test_score``, ...
 
     Raises
     ------
@@ -68,8 +68,8 @@ def cross_validate(
 
     Notes
     -----
-    The share that codes explain grows as a threshold falls or atoms are added. Compare such settings by as many atoms a
-    sample, with a ``scoring`` that calls ``model.reconstruct(X, client, k)``.
+    A lower threshold or more atoms always explain a larger share. To compare such settings fairly, give every sample
+    the same number of atoms: use a ``scoring`` that calls ``model.reconstruct(X, client, k)``.
     """
     named = {name: collected(X) for name, X in by_name(datasets).items()}
     folds = _folds(named, cv, random_state)
@@ -81,7 +81,7 @@ def cross_validate(
 
 
 def _folds(named: Mapping[str, Any], cv: Any, random_state: int | None) -> list[dict[str, tuple[Rows, Rows]]]:
-    """For each part: by client the samples to learn from, and those held out."""
+    """Return for each part the training samples and the held-out samples of each client."""
     if hasattr(cv, "split"):
         by_client = {name: list(cv.split(X)) for name, X in named.items()}
     elif isinstance(cv, (int, np.integer)) and not isinstance(cv, bool) and cv >= 2:
@@ -129,7 +129,7 @@ def _combinations(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 
 
 def _compare(params: list[dict[str, Any]], found: Sequence[Mapping[str, NDArray[np.float64]]]) -> dict[str, Any]:
-    """The shape of scikit-learn's ``cv_results_``."""
+    """Return the results in the form of scikit-learn's ``cv_results_``."""
     results: dict[str, Any] = {"params": params}
     for key in found[0]:
         values = np.stack([one[key] for one in found])

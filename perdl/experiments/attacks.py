@@ -1,7 +1,7 @@
-"""Clients that lie, and clients that come and go: what reaches a server instead of what an honest client would send.
+"""Hostile clients, which send lies, and absent clients, as channels for :func:`perdl.perma.perma`.
 
-Hostile clients know what all others send, and who the others are. They keep to the protocol: shapes, types and the
-number of their atoms are right.
+Hostile clients know what all others send, and who is honest. They keep to the protocol: their shapes, types and numbers
+of atoms are right.
 """
 
 from __future__ import annotations
@@ -18,19 +18,21 @@ from perdl.perma import Channel
 
 Floats = NDArray[np.floating]
 Liar = Callable[["Lies", Floats, Floats], Floats]
-"""From a hostile client's own atoms (d, r) and those of the honest clients (n, d, r) to what it sends instead."""
+"""Called with a hostile client's true atoms (d, r) and the honest clients' atoms (n, d, r); returns what it sends."""
 
 
 @dataclass(frozen=True)
 class Lies:
-    """What a liar draws from.
+    """What a lie may depend on besides the atoms.
 
-    Attributes
+    Parameters
     ----------
-    fresh, agreed : numpy.random.Generator
-        Of this client and round; the same for all hostile clients and rounds.
+    fresh : numpy.random.Generator
+        Random stream of this client and round.
+    agreed : numpy.random.Generator
+        Random stream that is the same for all hostile clients and rounds.
     first : (d, r) array
-        What this client was first to send in its place: of the rounds, its contribution to the first.
+        The client's true first dictionary; in a round, its true contribution to its first round.
     """
 
     fresh: np.random.Generator
@@ -39,7 +41,7 @@ class Lies:
 
 
 def _size(honest: Floats) -> Floats:
-    """Typical norms of honest clients' atoms, (r,): a stretched atom is not of norm one."""
+    """Typical norms (r,) of honest clients' atoms, which may differ from one."""
     out: Floats = np.median(np.linalg.norm(honest, axis=1), axis=0)
     return out
 
@@ -59,17 +61,17 @@ def _colluding(lies: Lies, own: Floats, honest: Floats) -> Floats:
 
 
 def _little(lies: Lies, own: Floats, honest: Floats) -> Floats:
-    """A little is enough (Baruch et al. 2019): the honest mean, moved by one standard deviation."""
+    """Return the honest mean moved by one standard deviation ("a little is enough", Baruch et al. 2019)."""
     return np.asarray(honest.mean(axis=0) - honest.std(axis=0))
 
 
 def _copy(lies: Lies, own: Floats, honest: Floats) -> Floats:
-    """Another client's atoms, each in its neighbour's place."""
+    """Return an honest client's atoms, each moved to the next place."""
     return np.roll(honest[0], 1, axis=1)
 
 
 def _most_shared_first(honest: Floats) -> Floats:
-    """Return the atoms of the first honest client, by how near the others have them."""
+    """Return the atoms of the first honest client, those nearest to atoms of the others first."""
     distance = np.sum([atom_distances(honest[0], D).min(axis=1) for D in honest], axis=0)
     return np.asarray(honest[0][:, np.argsort(distance, kind="stable")])
 
@@ -79,7 +81,7 @@ def _duplicates(lies: Lies, own: Floats, honest: Floats) -> Floats:
 
 
 def _turned(lies: Lies, own: Floats, honest: Floats) -> Floats:
-    """Two atoms each turned by 45 degrees in their plane: as near to the one as to the other."""
+    """Turn atoms in pairs by 45 degrees in their plane, so that each is as near to one as to the other."""
     D = _most_shared_first(honest)
     r = D.shape[1] // 2 * 2
     a, b = D[:, 0:r:2], D[:, 1:r:2]
@@ -102,7 +104,7 @@ ATTACKS: dict[str, Liar] = {
     "one atom many times": _duplicates,
     "turned by 45 degrees": _turned,
 }
-"""What each hostile client sends, in its first dictionary and in every round."""
+"""Attacks by name: what a hostile client sends, as its first dictionary and in every round."""
 
 
 @dataclass
@@ -112,10 +114,13 @@ class Hostile(Channel):
     Parameters
     ----------
     attack : str
-        Of :data:`ATTACKS`; with ``x 100`` energies are 10,000 times what they should be.
+        A key of :data:`ATTACKS`. If it ends with ``x 100``, energies are also 10,000 times too large.
     clients : sequence of int
-        Who is hostile.
+        Indices of the hostile clients.
     seed : int
+        Seed of the lies.
+    _first : dict of int to (d, r) array
+        First true contribution of each hostile client; filled during the run.
     """
 
     attack: str
@@ -124,20 +129,42 @@ class Hostile(Channel):
     _first: dict[int, Floats] = field(default_factory=dict)
 
     def starts(self, dictionaries: list[Floats], energies: list[Floats]) -> tuple[list[Floats], list[Floats]]:
-        """Lie about first dictionaries, with as many atoms as there are of its own and at some honest client."""
+        """Replace the first dictionaries of hostile clients.
+
+        A lie has at most as many atoms as the client's true dictionary, and as the largest honest one.
+
+        Parameters
+        ----------
+        dictionaries : list of (d, m_i) arrays
+            The used atoms of each client's first dictionary.
+        energies : list of (m_i,) arrays
+            Energies of these atoms.
+        """
         dictionaries, energies = list(dictionaries), list(energies)
         others = [D for i, D in enumerate(dictionaries) if i not in self.clients]
         for i in self.clients:
             r = min(dictionaries[i].shape[1], max(D.shape[1] for D in others))
             own, like = dictionaries[i][:, :r], [D[:, :r] for D in others if D.shape[1] >= r]
-            # Atoms of first dictionaries are in no common order: of their mean, little is left.
+            # Atoms of first dictionaries have no common order, so their mean would be near zero.
             honest = np.stack(like[:1] if self.attack == "a little is enough" else like)
             dictionaries[i] = ATTACKS[self.attack](self._lies(0, i, own), own, honest).astype(own.dtype)
             energies[i] = self._weight(energies[i][:r])
         return dictionaries, energies
 
     def updates(self, t: int, who: Sequence[int], A: Floats, w: Floats) -> tuple[Floats, Floats]:
-        """Lie about contributions."""
+        """Replace the contributions of hostile clients.
+
+        Parameters
+        ----------
+        t : int
+            The round, from 1.
+        who : sequence of int
+            The m clients that take part, ascending.
+        A : (m, d, r_g) array
+            Their contributions.
+        w : (m, r_g) array
+            Energies of the atoms.
+        """
         A, w, honest = A.copy(), w.copy(), A[[i not in self.clients for i in who]]
         for place, i in enumerate(who):
             if i in self.clients:
@@ -155,12 +182,28 @@ class Hostile(Channel):
 
 @dataclass(frozen=True)
 class Absent(Channel):
-    """A share of the clients, drawn anew each round, takes no part in it."""
+    """In each round, a random share of the clients is absent.
+
+    Parameters
+    ----------
+    share : float
+        Share of absent clients, from 0 to 1.
+    seed : int
+        Seed of the draws.
+    """
 
     share: float
     seed: int
 
     def present(self, t: int, n: int) -> Sequence[int]:
-        """Draw who takes part."""
+        """Draw the clients that take part in a round.
+
+        Parameters
+        ----------
+        t : int
+            The round, from 1.
+        n : int
+            Number of clients.
+        """
         absent = stream(self.seed, "", f"absent {t}").choice(n, round(self.share * n), replace=False)
         return [i for i in range(n) if i not in absent]

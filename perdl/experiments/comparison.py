@@ -1,10 +1,10 @@
-r"""What federation is worth: error on images that no client has, against one client alone and against pooled data.
+r"""The benefit of federation: error on unseen images, compared with one client alone and with pooled data.
 
 .. math:: \lVert Y - D X\rVert_F / \lVert Y\rVert_F, \qquad X = \mathrm{OMP}(Y, D, k)
 
-All three dictionaries come from the same learner, coder, number of atoms and number of steps. "Alone" continues the
-very start that client 1 sent; "pooled" sees all clients' samples, which nobody may. ``perdl experiment mnist`` compares
-more.
+All three dictionaries come from the same learner, coder, number of atoms and number of steps. "Alone" continues from
+client 1's start in the federation. "Pooled" learns from all clients' samples, which nobody may have in practice.
+``perdl experiment mnist`` compares more.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ def compare_on_test_images(global_dictionary: Floats, settings: Settings, n_step
     Parameters
     ----------
     global_dictionary : (d, r_g) array
+        PerMA's D^g.
     settings : Settings
-        With ``data.source = "mnist"``.
+        Settings of the run, with ``data.source = "mnist"``.
     n_steps : int
-        Rounds that PerMA took; the others take as many steps after the same start.
+        Rounds that PerMA took; the others take as many steps.
 
     Returns
     -------

@@ -9,22 +9,26 @@ Floats = NDArray[np.floating]
 
 
 def error_path(Y: Floats, D: Floats, most: int) -> Floats:
-    """Relative error of OMP with 0, 1, ..., ``most`` atoms a sample, in one pass.
+    """Return the relative error of OMP with 0, 1, ..., ``most`` atoms per sample, in one pass.
 
     Parameters
     ----------
     Y : (d, n) array
+        Samples in columns.
     D : (d, r) array
+        Dictionary, atoms of any norm.
     most : int
+        Largest number of atoms per sample.
 
     Returns
     -------
     (min(most, d, r) + 1,) array
-        Not increasing.
+        Errors, never increasing.
 
     Notes
     -----
-    In coordinates of the atoms' span; each sample carries an orthonormal basis of the atoms that it has taken.
+    The computation uses coordinates in the span of the atoms. Each sample has an orthonormal basis of the atoms that it
+    uses so far.
     """
     norms = np.linalg.norm(D, axis=0)
     Q, atoms = np.linalg.qr((D / np.where(norms > 0, norms, 1)).astype(np.float64))
@@ -38,7 +42,7 @@ def error_path(Y: Floats, D: Floats, most: int) -> Floats:
         best = np.where(taken, -1, np.abs(atoms.T @ residual)).argmax(axis=0)
         taken[best, columns] = True
         new = atoms[:, best]
-        for _ in range(2):  # once more, for what the first pass leaves by rounding
+        for _ in range(2):  # the second pass removes rounding errors of the first
             new = new - np.einsum("kmn,kn->mn", basis[:j], np.einsum("kmn,mn->kn", basis[:j], new))
         sizes = np.linalg.norm(new, axis=0)
         basis[j] = np.where(sizes > 1e-9, new / np.where(sizes > 0, sizes, 1), 0)

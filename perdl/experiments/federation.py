@@ -1,7 +1,7 @@
-"""PerMA without messages, on arrays, and the strategies that it is compared with, all from the same starts.
+"""PerMA on arrays, without messages, and the strategies that it is compared with, all from the same starts.
 
-The steps are those of the Flower strategy and the ClientApp, called in the same order: the same settings give the
-same numbers to the last bit, without what a message costs. Experiments run thousands of federations.
+The steps are those of the Flower strategy and the ClientApp, in the same order: the same settings give the same numbers
+to the last bit. Experiments run thousands of federations, so they avoid the cost of messages.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ Floats = NDArray[np.floating]
 class Client:
     """One client of an experiment.
 
-    Attributes
+    Parameters
     ----------
     name : str
-        Stable id; names its random streams.
+        Stable id; it names the client's random streams.
     data : (d, n) array
-        Columns are samples.
+        Samples in columns.
     learning : LearningSettings
+        How the client learns.
     """
 
     name: str
@@ -43,18 +44,20 @@ class Client:
 
     @property
     def coder(self) -> Coder:
-        """What finds its codes."""
+        """The coder that finds the client's codes."""
         return self.learning.make_coder(rms(self.data))
 
 
 @dataclass(frozen=True)
 class Model:
-    """What a federation ends with.
+    """The result of a federation.
 
-    Attributes
+    Parameters
     ----------
     global_dictionary : (d, r_g) array
+        D^g.
     local_dictionaries : list of (d, r_i - r_g) arrays
+        Local dictionary of each client.
     """
 
     global_dictionary: Floats
@@ -62,16 +65,24 @@ class Model:
 
 
 OnRound = Callable[[int, Model], object]
-"""Called with 0 and the start, then after every round with its number and what it gave, local blocks as they were sent
-from: only at the end are they moved off the last D^g."""
+"""Called with 0 and the start, then after every round with its number and the model. Local dictionaries are those of
+the clients' updates: they become orthogonal to the last D^g only at the end."""
 
 
 OnDictionaries = Callable[[int, list[Floats]], object]
-"""The same, with dictionaries that are not split."""
+"""The same, with each client's whole dictionary."""
 
 
 def first_dictionaries(clients: Sequence[Client], seed: int) -> list[Floats]:
-    """Return every client's D_i^(0), (d, r_i)."""
+    """Return every client's D_i^(0), (d, r_i).
+
+    Parameters
+    ----------
+    clients : sequence of Client
+        Clients with their data, in any order.
+    seed : int
+        Seed of the run.
+    """
     return [first_dictionary(c.data, c.learning, seed, c.name) for c in clients]
 
 
@@ -87,12 +98,15 @@ def perma(
     Parameters
     ----------
     clients : sequence of Client
-        In the order of the chain.
+        The clients, in the order of the chain.
     starts : sequence of (d, r_i) arrays
+        First dictionary of each client.
     settings : Settings
-    on_round : callable, optional
+        Settings of the run.
+    on_round : callable (int, Model) -> object, optional
+        Called after matching with 0, then after every round.
     channel : Channel, optional
-        Between clients and server.
+        Changes what the server receives. By default it receives all.
 
     Returns
     -------
@@ -112,11 +126,21 @@ def perma(
 
 
 def match(clients: Sequence[Client], starts: Sequence[Floats], settings: Settings) -> tuple[Floats, list[Floats]]:
-    """Phase 0 alone: find the shared atoms among those that clients use.
+    """Do phase 0 alone: find the shared atoms among those that clients use.
+
+    Parameters
+    ----------
+    clients : sequence of Client
+        The clients, in the order of the chain.
+    starts : sequence of (d, r_i) arrays
+        First dictionary of each client.
+    settings : Settings
+        Settings of the run.
 
     Returns
     -------
     global_dictionary : (d, r_g) array
+        D^g.
     local_dictionaries : list of (d, r_i - r_g) arrays
         All other atoms of each client, used or not.
     """
@@ -126,7 +150,15 @@ def match(clients: Sequence[Client], starts: Sequence[Floats], settings: Setting
 
 
 def used(client: Client, D: Floats) -> tuple[NDArray[np.intp], Floats]:
-    """Return the atoms that a client would send, (m,), and their energies, (m,)."""
+    """Return the indices of the atoms that a client would send (m,), and their energies (m,).
+
+    Parameters
+    ----------
+    client : Client
+        Client with its data and coder.
+    D : (d, r) array
+        Its dictionary.
+    """
     X = client.coder(client.data, D)
     kept = used_atoms(X, client.learning.min_usage, client.learning.min_samples)
     return kept, usage(X)[kept]
@@ -135,7 +167,19 @@ def used(client: Client, D: Floats) -> tuple[NDArray[np.intp], Floats]:
 def independent(
     clients: Sequence[Client], starts: Sequence[Floats], rounds: int, on_round: OnDictionaries | None = None
 ) -> list[Floats]:
-    """Every client goes on alone from its start; return each one's dictionary after ``rounds`` steps."""
+    """Let every client continue alone from its start; return their dictionaries.
+
+    Parameters
+    ----------
+    clients : sequence of Client
+        Clients with their data, which learn alone.
+    starts : sequence of (d, r_i) arrays
+        First dictionary of each client.
+    rounds : int
+        Number of steps.
+    on_round : callable (int, list of arrays) -> object, optional
+        Called with 0 and the starts, then after every step.
+    """
     D = list(starts)
     for t in range(rounds + 1):
         if t:
@@ -146,7 +190,17 @@ def independent(
 
 
 def pooled(clients: Sequence[Client], settings: Settings, on_round: OnDictionaries | None = None) -> Floats:
-    """One learner on all clients' samples, which nobody may have; its own start and ``settings.rounds`` steps."""
+    """Learn one dictionary from all clients' samples, which nobody may have in practice.
+
+    Parameters
+    ----------
+    clients : sequence of Client
+        Clients whose samples are pooled.
+    settings : Settings
+        Settings of the run; ``rounds`` is the number of steps.
+    on_round : callable (int, list of arrays) -> object, optional
+        Called with 0 and the start, then after every step.
+    """
     every = Client("pooled", np.hstack([client.data for client in clients]), settings.for_client("pooled"))
     return independent([every], first_dictionaries([every], settings.seed), settings.rounds, on_round)[0]
 
@@ -154,12 +208,23 @@ def pooled(clients: Sequence[Client], settings: Settings, on_round: OnDictionari
 def averaged(
     clients: Sequence[Client], starts: Sequence[Floats], rounds: int, on_round: OnDictionaries | None = None
 ) -> Floats:
-    """Federated averaging of whole dictionaries, atom by atom as they are numbered, without matching.
+    """Average whole dictionaries every round, without matching: atom j of one client with atom j of all others.
+
+    Parameters
+    ----------
+    clients : sequence of Client
+        Clients whose dictionaries are averaged.
+    starts : sequence of (d, r) arrays
+        First dictionary of each client.
+    rounds : int
+        Number of rounds.
+    on_round : callable (int, list of arrays) -> object, optional
+        Called with 0 and the start, then after every round.
 
     Returns
     -------
     (d, r) array
-        With atoms of unit norm.
+        The average, atoms of unit norm.
     """
     D = _unit(np.mean(starts, axis=0))
     for t in range(rounds + 1):

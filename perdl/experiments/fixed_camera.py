@@ -1,19 +1,19 @@
-r"""A layout for fixed cameras: a federation for every place of the frame, and one shared atom at each.
+r"""A layout for fixed cameras: each place of the frame has a federation of its own, with one shared atom.
 
-A client holds a window of frames. At each place (a block of pixels) its few samples are coded with one atom each,
+A client holds a window of frames. At each place (a block of pixels) it codes its few samples with one atom each,
 
 .. math:: \min_{D_i, X_i} \lVert Y_i - D_i X_i\rVert_F^2 \quad\text{so that } \lVert x\rVert_0 \le 1
           \text{ for every column } x \text{ of } X_i,
 
-which puts frames in which something covers the place on atoms of their own. Matching takes from every client the atom
-that is most alike in all windows: the background. Aggregation, best by geometric median, leaves out windows in which
-the place was never free. PerMA's steps are not changed in any way.
+so that frames in which something covers the place get their own atoms. Matching takes the atom of each client that is
+most alike in all windows: the background. Aggregation, best by geometric median, resists windows in which the place was
+always covered. PerMA's steps do not change.
 
-Scalars join the atoms to pictures: the *brightness* of a place, the median of all frames' codes on its shared atom,
-where they use it; the *exposure* of a frame, the median over places of its codes relative to brightness, which a client
-finds alone; and the *noise* of a place, the lower quartile over clients of what the background leaves over in the
-calmest frame of a window. An own part that does not exceed ``GATE`` times the noise is none. So a client sends for
-every place, beside its atom, at most one number a frame and one more.
+Scalars turn the atoms into pictures. The *brightness* of a place is the median of all frames' codes on its shared atom,
+among frames that use it. The *exposure* of a frame is the median over places of its codes relative to brightness; a
+client computes it alone. The *noise* of a place is what the background leaves over in the calmest frame of a window,
+the lower quartile over clients. Own parts of at most ``GATE`` times the noise are set to zero. So for every place, a
+client sends its atom, at most one number per frame, and one more number.
 """
 
 from __future__ import annotations
@@ -36,28 +36,32 @@ from perdl_client.learning.initialization import check_fit, rms, warm_up
 Floats = NDArray[np.floating]
 Bytes = NDArray[np.uint8]
 Backgrounds = dict[str, list[Floats]]
-"""By strategy: the background of each client, or one for all."""
+"""Backgrounds by strategy: one for each client, or one for all."""
 
 GATE = 2.0
-"""How many times the noise of its place an own part must be."""
+"""An own part must exceed this many times the noise of its place."""
 
 
 def separations(
     frames: Bytes, settings: Settings, progress: Callable[[str], object] = lambda text: None
 ) -> Iterator[tuple[str, Separation]]:
-    """Separate a video with every strategy, all from the same starts; what the settings name comes first.
+    """Separate a video with every strategy, all from the same starts. PerMA with the settings as they are comes first.
 
     Parameters
     ----------
     frames : (n, h, w, c) uint8 array
+        The video.
     settings : Settings
-        ``data.patch`` and ``data.window``, and all of PerMA's with ``n_global = 1``.
-    progress : callable
+        Settings of PerMA with ``n_global = 1``, and ``data.patch`` and ``data.window``.
+    progress : callable (str) -> object
+        Gets a line now and then.
 
     Yields
     ------
     name : str
-    Separation
+        Name of the strategy.
+    separation : Separation
+        The two parts of the video.
     """
     patch, shape = settings.data.video_patch, frames.shape[1:]
     P = np.stack([places(frame.astype(settings.dtype) / 255, patch) for frame in frames])
@@ -76,29 +80,40 @@ def separations(
 
 
 def windows_of(n: int, window: int) -> list[slice]:
-    """Return each client's frames of ``n``: ``window`` in a row, the last client what is left."""
+    """Return the frames of each client; the last client gets the rest.
+
+    Parameters
+    ----------
+    n : int
+        Number of frames.
+    window : int
+        Number of consecutive frames of a client.
+    """
     return [slice(i, min(i + window, n)) for i in range(0, n, window)]
 
 
 def separate(
     P: Floats, background: Floats, windows: Sequence[slice], shape: tuple[int, int, int], patch: int
 ) -> Separation:
-    """Take the background off frames, by exposure and noise.
+    """Subtract the background from frames, using exposure and noise.
 
     Parameters
     ----------
     P : (n, d, m) array
         Frames, see :func:`perdl_client.data.video_layouts.places`.
     background : (n_clients or 1, d, m) array
+        Background of each client, or one for all.
     windows : sequence of slice
-        Each client's frames.
-    shape : (h, w, c)
+        Frames of each client.
+    shape : tuple of int
+        Height, width and channels of a frame.
     patch : int
+        Pixels per side of a place.
 
     Returns
     -------
     Separation
-        ``background`` is at mean exposure.
+        The two parts; ``background`` has mean exposure.
     """
     shared, own = np.empty_like(P), np.empty_like(P)
     left = np.empty((len(P), P.shape[2]), dtype=P.dtype)
@@ -123,18 +138,19 @@ def separate(
 
 
 def sample_start(Y: Floats, learning: LearningSettings) -> Floats:
-    """Return a client's first dictionary at one place: samples that are most unlike each other, then warm-up.
+    """Return a client's first dictionary at one place: samples that differ most from each other, then warm-up.
 
     Parameters
     ----------
     Y : (d, n) array
-        No column is zero.
+        Samples in columns, none of them zero.
     learning : LearningSettings
-        ``n_atoms``, at most the samples; ``warmup_steps``.
+        How the client learns; at most n of its ``n_atoms`` are made.
 
     Returns
     -------
     (d, r) array
+        The first dictionary.
     """
     U = Y / np.linalg.norm(Y, axis=0)
     cosines = np.abs(U.T @ U)
@@ -146,10 +162,10 @@ def sample_start(Y: Floats, learning: LearningSettings) -> Floats:
 
 
 def _at_one_place(samples: Sequence[Floats], settings: Settings) -> Backgrounds:
-    """Return by strategy the background at one place, (d,) for each client or once."""
+    """Return the background at one place by strategy, (d,) for each client or once for all."""
     learning = settings.for_client("")
     kept = [(i, Y[:, np.any(Y, axis=0)]) for i, Y in enumerate(samples)]
-    clients = [Client(f"client-{i + 1}", Y, learning) for i, Y in kept if Y.shape[1]]  # black samples say nothing
+    clients = [Client(f"client-{i + 1}", Y, learning) for i, Y in kept if Y.shape[1]]  # without black samples
     if not clients:
         return {}
     starts = [sample_start(client.data, learning) for client in clients]
@@ -176,11 +192,11 @@ def _at_one_place(samples: Sequence[Floats], settings: Settings) -> Backgrounds:
 
 
 def _shared_atom(clients: Sequence[Client], dictionaries: Sequence[Floats]) -> Floats:
-    """Return the first atom, which is everybody's, at its brightness."""
+    """Return the first atom, which all clients share, times its brightness."""
     atom = dictionaries[0][:, 0]
     codes = [c.coder(c.data, D)[0] for c, D in zip(clients, dictionaries, strict=True)]
     used = np.concatenate(codes)
     used = used[used != 0]
-    if not used.size:  # no sample is nearest to this atom
+    if not used.size:  # no sample uses this atom
         used = np.concatenate([atom @ client.data for client in clients]) / (atom @ atom)
     return np.asarray(atom * np.median(used), dtype=atom.dtype)

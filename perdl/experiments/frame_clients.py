@@ -1,10 +1,10 @@
-r"""The paper's surveillance set-up: every frame is a client, whose samples are thumbnails or blocks of it.
+r"""The paper's surveillance set-up: every frame is a client, and its samples are thumbnails or blocks of the frame.
 
 .. math:: Y_i \approx D^g X^g_i + D^l_i X^l_i
 
-The first term is the frame's shared part, meant to be the background, the second its own part, meant to be what moves.
-Codes are those of the settings' coder in ``[D^g D^l_i]``. Strategies that do not separate atoms themselves count their
-r^g most used atoms as shared.
+The first term is the frame's shared part, ideally the background. The second is its own part, ideally what moves. The
+settings' coder finds the codes in ``[D^g D^l_i]``. For strategies that do not separate atoms, the r^g most used atoms
+count as shared.
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ Bytes = NDArray[np.uint8]
 class Separation:
     """A video in two parts, in grey levels.
 
-    Attributes
+    Parameters
     ----------
     shared, own : (n, h, w, c) arrays
+        The shared part and the own part of every frame.
     background : (m, h, w, c) array
-        What to compare with a picture of the empty scene: the shared parts, or one picture for all.
+        To compare with a picture of the empty scene: the shared parts, or one picture for all.
     seconds : float, optional
-        CPU time of learning, starts aside.
+        CPU time of learning in seconds, without the starts.
     """
 
     shared: Floats
@@ -52,7 +53,7 @@ class Separation:
 
 @dataclass(frozen=True)
 class _Learned:
-    """``dictionaries[i]`` is client i's, shared atoms first; one is everybody's. Codes of some are dense."""
+    """Client i has ``dictionaries[i]``, shared atoms first; a single dictionary is for all. Codes may be dense."""
 
     dictionaries: Sequence[Floats]
     n_shared: int
@@ -63,19 +64,23 @@ class _Learned:
 def separations(
     frames: Bytes, settings: Settings, progress: Callable[[str], object] = lambda text: None
 ) -> Iterator[tuple[str, Separation]]:
-    """Separate a video with every strategy, all from the same starts; what the settings name comes first.
+    """Separate a video with every strategy, all from the same starts. PerMA with the settings as they are comes first.
 
     Parameters
     ----------
     frames : (n, h, w, c) uint8 array
+        The video.
     settings : Settings
-        ``data.layout``, ``data.patch``, and all of PerMA's.
-    progress : callable
+        Settings of PerMA, and ``data.layout`` and ``data.patch``.
+    progress : callable (str) -> object
+        Gets a line now and then.
 
     Yields
     ------
     name : str
-    Separation
+        Name of the strategy.
+    separation : Separation
+        The two parts of the video.
     """
     layout, patch, shape = LAYOUTS[settings.data.layout], settings.data.video_patch, frames.shape[1:]
     samples = [layout.to_samples(frame.astype(settings.dtype) / 255, patch) for frame in frames]
@@ -93,14 +98,27 @@ def separations(
 
 
 def strategy_name(settings: Settings) -> str:
-    """Return what tables call PerMA with these settings."""
+    """Return the name in tables of PerMA with these settings.
+
+    Parameters
+    ----------
+    settings : Settings
+        Settings of the run.
+    """
     return f"PerMA, {settings.aggregation}, {settings.matching_method}"
 
 
 def variants(settings: Settings) -> list[Settings]:
-    """Return the settings of PerMA to compare: as they are, and with the other aggregations."""
+    """Return the settings of PerMA to compare: as they are, and with other aggregations.
+
+    Parameters
+    ----------
+    settings : Settings
+        Settings of the run.
+    """
     joint = "procrustes" if LEARNERS[settings.learner].orthonormal else "energy"
-    settings = settings.model_copy(update={"matching": settings.matching_method})  # the same for all
+    # "auto" would choose by aggregation: keep one matching for all.
+    settings = settings.model_copy(update={"matching": settings.matching_method})
     changes: list[dict[str, str]] = [{}]
     changes += [{"aggregation": name} for name in ("mean", "geometric-median", joint) if name != settings.aggregation]
     return [settings.model_copy(update=change) for change in changes]
@@ -108,7 +126,7 @@ def variants(settings: Settings) -> list[Settings]:
 
 def _strategies(clients: Sequence[Client], settings: Settings) -> Iterator[tuple[str, _Learned]]:
     rounds, workers = settings.rounds, os.cpu_count() or 1
-    # One BLAS thread a worker: several for each small product are slower, most of all on a busy machine.
+    # One BLAS thread per worker: more are slower for small products, above all on a busy machine.
     with one_blas_thread(), threads(workers) as pool:
         starts = list(pool.map(lambda client: first_dictionaries([client], settings.seed)[0], clients))
 
@@ -153,6 +171,14 @@ def _timed(job: Callable[[], _Learned]) -> _Learned:
 
 
 def most_used_first(D: Floats, clients: Sequence[Client]) -> Floats:
-    """Return a dictionary's atoms by the energy that clients' codes give them."""
+    """Return a dictionary with the atoms of most energy first.
+
+    Parameters
+    ----------
+    D : (d, r) array
+        The dictionary.
+    clients : sequence of Client
+        Clients whose codes give the energies.
+    """
     energies = sum(usage(client.coder(client.data, D)) for client in clients)
     return D[:, np.argsort(-np.asarray(energies), kind="stable")]

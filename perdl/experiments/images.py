@@ -1,4 +1,4 @@
-"""Images dealt to clients who hold one digit above all, and images that none of them has."""
+"""Images dealt to clients, each with mostly one digit, and images that no client has."""
 
 from __future__ import annotations
 
@@ -20,16 +20,18 @@ Floats = NDArray[np.floating]
 
 @dataclass(frozen=True)
 class Images:
-    """Images dealt to clients, and images that none of them has.
+    """Images dealt to clients, and images that no client has.
 
-    Attributes
+    Parameters
     ----------
     name : str
+        Name of the data set.
     clients : list of (d, n_i) arrays
+        Images of each client, in columns.
     held_out : (d, m) array
-        On which presets were chosen.
+        Images on which presets were chosen.
     test : (d, n) array
-        On which nothing was.
+        Images on which nothing was chosen.
     labels : (n,) array
         Digits of ``test``.
     """
@@ -42,7 +44,13 @@ class Images:
 
 
 def deal_mnist(settings: Settings) -> Images:
-    """Return the clients' images as a simulation deals them, and the last test images."""
+    """Return the clients' images as a simulation deals them, and the last test images.
+
+    Parameters
+    ----------
+    settings : Settings
+        Settings of the run.
+    """
     with simulation():
         clients = [load_data(Identity.of({"partition-id": i}), settings).Y for i in range(settings.n_clients)]
     pixels, labels = load_mnist(settings.data.path, "test")
@@ -52,12 +60,17 @@ def deal_mnist(settings: Settings) -> Images:
 
 
 def deal_digits(settings: Settings) -> Images:
-    """Deal the 1,797 images of 8 x 8 pixels that scikit-learn ships, as MNIST is dealt; the rest is held out.
+    """Deal scikit-learn's 1,797 images of 8 x 8 pixels, as MNIST is dealt. The rest is for ``held_out`` and ``test``.
+
+    Parameters
+    ----------
+    settings : Settings
+        Settings of the run.
 
     Raises
     ------
     SettingsError
-        If scikit-learn is not there.
+        If scikit-learn is not installed.
     """
     try:
         digits = import_module("sklearn.datasets").load_digits()

@@ -1,11 +1,12 @@
-r"""The paper's experiment with imbalanced data: what is federation worth to clients who hold one digit above all?
+r"""The paper's experiment with imbalanced data: what does federation give clients that hold mostly one digit?
 
-Everyone learns from the same starts; then images that no client has are written with few atoms,
+All strategies learn from the same starts. Then they reconstruct images that no client has with few atoms,
 
 .. math:: \lVert Y - D X\rVert_F / \lVert Y\rVert_F, \qquad X = \mathrm{OMP}(Y, D, k).
 
-Compared are clients alone, pooled data (which nobody may have), averaging of whole dictionaries without matching, PerMA
-with every aggregation, and personalized PCA: on MNIST, and on the 8 x 8 digits that scikit-learn ships.
+The strategies are clients alone, pooled data (which nobody may have in practice), averaging of whole dictionaries
+without matching, PerMA with every aggregation, and personalized PCA. The data are MNIST, and the 8 x 8 digits of
+scikit-learn.
 
 Source: Liang, Shi, Al Kontar, Fattahi, "Personalized Dictionary Learning for Heterogeneous Datasets", 2023, section 5.2
 and its details.
@@ -39,16 +40,16 @@ Floats = NDArray[np.floating]
 Progress = Callable[[str], object]
 
 SHOWN_ATOMS = (1, 2, 3, 5, 10, 20, 30, 50)
-"""Numbers of atoms an image that the table shows; the figure and ``curves`` have all from 0 to the last."""
+"""Numbers of atoms per image in the table; the figure and ``curves`` have all from 0 to the last."""
 
 FINISH_ROUNDS = 100
-"""Rounds with which everyone ends: the paper's gradient learner, codes by OMP as in the evaluation, plain mean."""
+"""Final rounds of every strategy, with the paper's gradient learner, codes by OMP as in the evaluation, plain mean."""
 
 MANY_ATOMS = 200
-"""Above it a round takes seconds, and only the settings' own aggregation and the plain mean are compared."""
+"""With more atoms a round takes seconds, so only the settings' own aggregation and the plain mean are compared."""
 
 FEW_WARMUP = 60
-"""Least warm-up where an image may use as few atoms as in the evaluation: before it most atoms are in nobody's use."""
+"""Smallest warm-up if an image may use as few atoms as in the evaluation: after a shorter one most atoms are unused."""
 
 QUICK: dict[str, Any] = {
     "n_clients": 4,
@@ -71,12 +72,12 @@ def run(
     Parameters
     ----------
     settings : Settings
-        With ``data.source = "mnist"``.
+        Settings of the run, with ``data.source = "mnist"``.
     folder : Path
-        ``figures/`` is made in it.
+        Folder of the results; figures go to ``figures/`` in it.
     quick : bool
-        Few clients, images and rounds; without ``data.path`` only scikit-learn's digits.
-    progress : callable
+        Whether to use few clients, images and rounds; without ``data.path`` only scikit-learn's digits.
+    progress : callable (str) -> object
         Gets a line after each strategy.
 
     Returns
@@ -87,7 +88,7 @@ def run(
     Raises
     ------
     SettingsError
-        If scikit-learn is not there, or settings do not fit the images.
+        If scikit-learn is not installed, or settings do not fit the images.
     """
     if settings.data.source != "mnist":
         raise SettingsError(f'data.source = "{settings.data.source}": the mnist experiment needs "mnist"')
@@ -105,7 +106,7 @@ def run(
             raise SettingsError(
                 f"evaluation.n_nonzero = {own.evaluation.n_nonzero}: must be at most the {most} atoms for {images.name}"
             )
-    (folder / "figures").mkdir(parents=True, exist_ok=True)  # before minutes of work
+    (folder / "figures").mkdir(parents=True, exist_ok=True)  # fails now, not after minutes of work
     tables: dict[str, list[dict[str, Any]]] = {}
     curves: dict[str, dict[str, list[float]]] = {}
     for images, own in cases:
@@ -127,16 +128,27 @@ def run(
 def compare(
     images: Images, settings: Settings, finish_rounds: int, progress: Progress
 ) -> tuple[dict[str, list[dict[str, Any]]], dict[str, Learned], dict[str, Floats]]:
-    """Learn from one data set with the settings' coder and with that of the evaluation, and measure.
+    """Learn from one data set, once with the settings' coder and once with that of the evaluation, and measure.
 
-    All aggregations are compared with the settings' coder; with the other one the settings' own and the plain mean.
+    All aggregations are compared with the settings' coder, only the settings' own and the plain mean with the other.
+
+    Parameters
+    ----------
+    images : Images
+        The data set.
+    settings : Settings
+        Settings of the run.
+    finish_rounds : int
+        Number of final rounds, see :func:`perdl.experiments.strategies.finish`.
+    progress : callable (str) -> object
+        Gets a line after each strategy.
 
     Returns
     -------
     tables : dict
         Errors; errors by digit; errors by number of atoms used (settings' coder only).
     learned, paths : dict
-        By strategy, with the settings' coder: what it learned, and its error by number of atoms used.
+        For each strategy with the settings' coder, what it learned, and its error by number of atoms used.
     """
     k = settings.evaluation.n_nonzero
     few = changed(settings, coder="top-k", n_nonzero=k, warmup_steps=max(settings.warmup_steps, FEW_WARMUP))
@@ -178,7 +190,17 @@ def compare(
 
 
 def sentences(tables: Mapping[str, Sequence[Mapping[str, Any]]], name: str, settings: Settings) -> list[str]:
-    """Say in three sentences what the tables show of the data set ``name``."""
+    """Return three sentences on what the tables show.
+
+    Parameters
+    ----------
+    tables : mapping
+        Tables of :func:`compare`.
+    name : str
+        Name of the data set.
+    settings : Settings
+        Settings of the run.
+    """
     k, ours = settings.evaluation.n_nonzero, main_strategy(settings)
     error = {(row["trained with"], row["strategy"]): float(row["error"]) for row in tables[f"{name}: error"]}
     coders = list(dict.fromkeys(coder for coder, _ in error))

@@ -1,4 +1,4 @@
-"""Figures of the MNIST experiment: the paper's three rows, atoms, errors by digit and by atoms used."""
+"""Figures of the MNIST experiment: the paper's three rows of images, atoms, and errors by number of atoms used."""
 
 from __future__ import annotations
 
@@ -27,21 +27,22 @@ def draw(
     Parameters
     ----------
     folder : Path
-        Made if it is not there.
+        Folder of the figures, made if missing.
     images : Images
-    results : mapping
-        By strategy; "alone" and ``ours`` are shown.
-    curves : mapping
-        By strategy: relative error with 0, 1, ... atoms.
+        The data set.
+    results : mapping of str to Learned
+        Result of each strategy; "alone" and ``ours`` are shown.
+    curves : mapping of str to array
+        Relative error of each strategy with 0, 1, ... atoms.
     ours : str
-        The strategy of the paper's third row.
+        The strategy in the paper's third row.
     k : int
-        Atoms an image in the reconstructions.
+        Atoms per image in the reconstructions.
 
     Returns
     -------
     list of Path
-        What was drawn.
+        The files written.
     """
     from matplotlib.figure import Figure
 
@@ -66,7 +67,7 @@ def draw(
 
 
 def _reconstructions(figure: Any, images: Images, rows: Mapping[str, Floats | None], side: int, k: int) -> None:
-    """One column a digit: its first test image, and what each dictionary makes of it."""
+    """Draw a column for each digit: its first test image, and its reconstruction with each dictionary."""
     chosen = [int(np.flatnonzero(images.labels == digit)[0]) for digit in np.unique(images.labels)]
     Y = images.test[:, chosen]
     grid = figure.subplots(len(rows), len(chosen), squeeze=False)
@@ -79,7 +80,7 @@ def _reconstructions(figure: Any, images: Images, rows: Mapping[str, Floats | No
 
 
 def _atoms(figure: Any, learned: Learned, side: int) -> None:
-    """Shared atoms, and those of the first two clients, as three mosaics."""
+    """Draw the shared atoms, and the own atoms of the first two clients, as mosaics."""
     s = learned.n_shared
     parts = {"shared": learned.shared, "client 1's own": learned.dictionaries[0][:, s:]}
     if len(learned.dictionaries) > 1:
@@ -92,7 +93,7 @@ def _atoms(figure: Any, learned: Learned, side: int) -> None:
 
 
 def _mosaic(D: Floats, side: int, columns: int = 5) -> Floats:
-    """Atoms in a grid, each scaled to its peak; grey is zero, the larger part is bright."""
+    """Return atoms in a grid, each scaled to its peak; grey is zero, the larger part is bright."""
     n_rows = -(-D.shape[1] // columns)
     canvas = np.ones((n_rows * (side + 1), columns * (side + 1)))
     for j, atom in enumerate(D.T):
@@ -104,7 +105,7 @@ def _mosaic(D: Floats, side: int, columns: int = 5) -> Floats:
 
 
 def _curve(figure: Any, curves: Mapping[str, Floats], title: str, ours: str, k: int) -> None:
-    """Solid as learned, dashed after the finishing rounds; other aggregations than ours thin."""
+    """Draw errors: solid as learned, dashed after the final rounds, thin for other aggregations than ours."""
     colours = {
         "alone": "tab:red",
         "pooled": "0.1",

@@ -1,9 +1,10 @@
-r"""What nobody can do: all clients' data in one place, and every code known with its support.
+r"""An oracle: least squares with all clients' data in one place and all true codes known, which nobody can have.
 
 .. math:: \min_{D^g, D^l_1, \dots, D^l_N} \sum_i \lVert Y_i - [D^g\ D^l_i] X^*_i\rVert_F^2
 
-The bound that noisy runs are held to. With the supports alone known, least squares in turn for codes and dictionaries
-is no bound: noise in the codes biases it, and PerMA with orthonormal learners, which is not biased, passes below it.
+Noisy runs are compared with this bound. If only the supports were known, alternating least squares for codes and
+dictionaries would be no bound: noise in the codes biases it. PerMA with orthonormal learners has no such bias and can
+be better.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def oracle_global_dictionary(truths: Sequence[ClientTruth]) -> Floats:
     Parameters
     ----------
     truths : sequence of ClientTruth
-        Only data and codes are read.
+        Truth of each client; data, codes and r^g are used.
 
     Returns
     -------
@@ -31,7 +32,7 @@ def oracle_global_dictionary(truths: Sequence[ClientTruth]) -> Floats:
     d, r = truths[0].global_dictionary.shape
     left, right = np.zeros((d, r)), np.zeros((r, r))
     for t in truths:
-        # D^l_i is eliminated: what the local codes explain of the global ones is taken off them.
+        # Eliminate D^l_i: subtract from the global codes what the local codes explain of them.
         basis = np.linalg.qr(t.codes[r:].T).Q
         rest = t.codes[:r] - (t.codes[:r] @ basis) @ basis.T
         left += t.data @ rest.T

@@ -3,8 +3,7 @@ r"""Personalized PCA: principal components that all clients share, and each clie
 .. math:: \max_{U, V_1, \dots, V_N} \sum_i \operatorname{tr}(U^\top S_i U) + \operatorname{tr}(V_i^\top S_i V_i)
           \quad\text{so that } [U\ V_i]^\top [U\ V_i] = I, \qquad S_i = Y_i Y_i^\top / n_i
 
-The model behind it is :math:`Y_i = U A_i + V_i B_i`, with dense codes: what personalized dictionary learning is
-without sparsity.
+Its model is :math:`Y_i = U A_i + V_i B_i` with dense codes: personalized dictionary learning without sparsity.
 
 Source: Shi and Al Kontar, "Personalized PCA: Decoupling Shared and Unique Features", JMLR 25, 2024: distributed
 gradient ascent on the Stiefel manifold with a polar retraction, and the correction of every V_i off the new U.
@@ -26,9 +25,9 @@ Floats = NDArray[np.floating]
 
 @dataclass(frozen=True)
 class PersonalizedPCA:
-    """What is shared and what is each client's own.
+    """Shared components, and each client's own.
 
-    Attributes
+    Parameters
     ----------
     global_components : (d, r_g) array
         U, orthonormal. Only its span is determined.
@@ -61,8 +60,9 @@ def personalized_pca(
     n_global, n_local : int
         r_g and r_l, together at most d.
     n_rounds : int
+        Number of rounds.
     step_size : float
-        :math:`\eta` relative to the inverse of the largest eigenvalue of any S_i.
+        :math:`\eta` times the largest eigenvalue of any S_i.
 
     Returns
     -------
@@ -71,13 +71,13 @@ def personalized_pca(
     Raises
     ------
     SettingsError, DataError
-        If components do not fit into the features, or datasets not together.
+        If there are more components than features, or data sets differ in their features.
 
     Notes
     -----
-    Clients send ``U + eta G``, unretracted, so that rounds rest exactly where the gradient of the common objective
-    vanishes. U starts at the directions that clients' leading subspaces have most in common (the leading eigenvectors
-    of the mean of their projectors), V_i at the leading components of what U leaves over.
+    Clients send ``U + eta G`` without retraction, so the fixed points are exactly where the gradient of the common
+    objective vanishes. U starts with the directions that clients' leading subspaces have most in common: the leading
+    eigenvectors of the mean of their projectors. V_i starts with the leading components of what U leaves over.
     """
     d = _check(datasets, n_global, n_local, step_size)
     roots = [Y / Y.dtype.type(np.sqrt(max(Y.shape[1], 1))) for Y in datasets]
@@ -114,7 +114,7 @@ def _common_directions(bases: Sequence[Floats], r: int) -> Floats:
 
 
 def _off(U: Floats, V: Sequence[Floats]) -> list[Floats]:
-    # In coordinates of the complement, even a component inside the span of U is completed off it.
+    # In coordinates of the complement, the result is orthogonal to U even if v lies in the span of U.
     complement = np.linalg.qr(U, mode="complete").Q[:, U.shape[1] :]
     return [complement @ polar_factor(complement.T @ v) for v in V]
 

@@ -1,4 +1,4 @@
-"""Run one of the paper's experiments and write what it found."""
+"""Run one of the paper's experiments and write its results."""
 
 from __future__ import annotations
 
@@ -15,11 +15,18 @@ from perdl.engines.claim import held
 from perdl_server.summary import describe
 
 DEFAULT_PRESETS = {"synthetic": "text", "mnist": "best", "surveillance": "text"}
-"""By experiment. The 784 atoms that the text gives MNIST take half an hour."""
+"""Default preset of each experiment. MNIST with the 784 atoms of the paper's text takes half an hour."""
 
 
 def preset_of(experiment: str, preset: str | None = None) -> tuple[str, str]:
     """Return the preset of an experiment and the name of its configuration.
+
+    Parameters
+    ----------
+    experiment : str
+        Name of the experiment.
+    preset : str, optional
+        The preset; by default that of `DEFAULT_PRESETS`.
 
     Raises
     ------
@@ -46,21 +53,23 @@ def run_experiment(
     Parameters
     ----------
     name : {"synthetic", "mnist", "surveillance"}
+        Name of the experiment.
     settings : Settings
+        Settings of the experiment.
     preset : str
-        Noted in the results.
+        Name of the preset, for the results.
     quick : bool
-        A small version, under half a minute.
+        Whether to run a small version, in less than half a minute.
     full : bool
-        All that the experiment has, however long it takes.
-    progress : callable
-        Told what is being done.
+        Whether to run all parts of the experiment, however long they take.
+    progress : callable (str) -> object
+        Gets a line for each step.
 
     Returns
     -------
     dict
         ``experiment``, ``preset``, ``settings``, ``versions``, ``tables`` (by title, lists of rows), ``sentences``
-        (three), ``seconds``, ``finished``. Of one that was interrupted (synthetic) the files hold the parts that ended.
+        (three), ``seconds``, ``finished``. If synthetic is interrupted, the files hold the parts that are done.
     """
     folder = Path(settings.output)
     if full and name != "synthetic":
@@ -86,7 +95,13 @@ def run_experiment(
 
 
 def markdown(results: Mapping[str, Any]) -> str:
-    """Return the tables and sentences of an experiment as Markdown."""
+    """Return the tables and sentences of an experiment as Markdown.
+
+    Parameters
+    ----------
+    results : mapping
+        Results of `run_experiment`.
+    """
     lines = [f"# {results['experiment']}, preset {results['preset']}, {results['seconds']:.0f} s", ""]
     if not results["finished"]:
         lines += ["Unfinished: parts are missing.", ""]
@@ -100,17 +115,35 @@ def markdown(results: Mapping[str, Any]) -> str:
 
 
 def one_sentence(text: str) -> str:
-    """Return a text with a capital and a full stop."""
+    """Return a text with a capital and a full stop.
+
+    Parameters
+    ----------
+    text : str
+        Words without a full stop.
+    """
     return f"{text[0].upper()}{text[1:]}."
 
 
 def columns_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the columns of all rows, in the order of their first appearance."""
+    """Return the columns of all rows, in the order of their first appearance.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+        Rows of a table; cells may be missing.
+    """
     return list(dict.fromkeys(key for row in rows for key in row))
 
 
 def cell(value: Any) -> str:
-    """Return a value as tables show it: three digits, nothing for what is not there."""
+    """Return a value as tables show it: with three digits, empty for None.
+
+    Parameters
+    ----------
+    value : object
+        Content of the cell: a number, a text or None.
+    """
     if value is None:
         return ""
     return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""What a user could do instead of PerMA, and PerMA with every aggregation, all from the same starts."""
+"""PerMA with every aggregation, and the alternatives to it, all from the same starts."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from perdl_client.learning.local_update import local_update
 Floats = NDArray[np.floating]
 Progress = Callable[[str], object]
 
-_FINISH_STEP = 1.9  # near the stable limit of 2: 1.0 takes about twice the rounds
+_FINISH_STEP = 1.9  # steps are stable below 2; with 1.0 it takes about twice the rounds
 
 
 @dataclass(frozen=True)
 class Learned:
-    """What a strategy ends with.
+    """The result of a strategy.
 
-    Attributes
+    Parameters
     ----------
     dictionaries : list of (d, r_i) arrays
-        One for each data set that was learned from.
+        One dictionary per data set.
     n_shared : int
-        How many of their first atoms are common to all; 0 for clients alone.
+        The first atoms of all dictionaries are the same, this many; 0 for clients alone.
     """
 
     dictionaries: list[Floats]
@@ -45,12 +45,18 @@ class Learned:
 
     @property
     def shared(self) -> Floats:
-        """What is common to all: D^g; client 1's own dictionary where nothing is."""
+        """The shared atoms D^g; client 1's own dictionary if there are none."""
         return self.dictionaries[0][:, : self.n_shared or None]
 
 
 def main_strategy(settings: Settings) -> str:
-    """Return the name of PerMA with the settings' own aggregation."""
+    """Return the name of PerMA with the settings' own aggregation.
+
+    Parameters
+    ----------
+    settings : Settings
+        Settings of the run.
+    """
     return f"PerMA, {settings.aggregation}"
 
 
@@ -66,27 +72,30 @@ def learn(
     Parameters
     ----------
     clients : sequence of Client
+        Clients with their data, in the order of their names.
     settings : Settings
+        Settings of the run.
     aggregations : sequence of str
-        With which PerMA is run; the settings' own is among them.
+        Aggregations of PerMA to run; the settings' own is one of them.
     finish_rounds : int
-        After which the main strategies are shown once more, see :func:`finish`.
-    progress : callable
+        Number of final rounds of the main strategies, see :func:`finish`. They are results of their own.
+    progress : callable (str) -> object
         Gets each strategy's name when it is done.
 
     Returns
     -------
     dict
-        By strategy: what it learned, and the seconds it took.
+        For each strategy what it learned, and its time in seconds.
 
     Raises
     ------
     SettingsError
-        If there is a client that uses no atom.
+        If a client uses no atom.
 
     Notes
     -----
-    A client that uses fewer atoms than ``n_global`` lowers it for all: that happens where an image may use few atoms.
+    If a client uses fewer atoms than ``n_global``, it lowers ``n_global`` for all. This happens if an image may use
+    only few atoms.
     """
     data = [client.data for client in clients]
     starts = first_dictionaries(clients, settings.seed)
@@ -94,7 +103,8 @@ def learn(
     if n_used == 0:
         raise SettingsError("there is a client that uses none of its atoms: lower threshold or min_samples")
     n_global = min(n_used, _n_global(clients, starts, settings))
-    settings = changed(settings, n_global=n_global, matching=settings.matching_method)  # the same for all
+    # "auto" would choose by aggregation: keep one matching for all.
+    settings = changed(settings, n_global=n_global, matching=settings.matching_method)
     r, r_g = starts[0].shape[1], cast(int, settings.n_global)
 
     def federated(aggregation: str) -> Learned:
@@ -102,7 +112,7 @@ def learn(
         return _learned(model.global_dictionary, model.local_dictionaries)
 
     def principal() -> Learned:
-        # No more own components than shared ones: r = d would explain everything with any U.
+        # At most as many own components as shared ones: r = d would explain everything with any U.
         fit = personalized_pca(data, r_g, min(r_g, r - r_g), settings.rounds, step_size=1.0)
         return _learned(fit.global_components, fit.local_components)
 
@@ -129,21 +139,23 @@ def learn(
 
 
 def finish(data: Sequence[Floats], learned: Learned, k: int, rounds: int) -> Learned:
-    """Go on with PerMA's rounds for any strategy: gradient learner, codes by OMP, plain mean of what is shared.
+    """Add PerMA's rounds to any strategy: gradient learner, codes by OMP, plain mean of the shared atoms.
 
     Parameters
     ----------
     data : sequence of (d, n_i) arrays
-        What each of the dictionaries was learned from; one alone for pooled data.
+        Samples for each dictionary; one array for pooled data.
     learned : Learned
+        Result of the strategy.
     k : int
-        Atoms a sample.
+        Atoms per sample.
     rounds : int
+        Number of rounds.
 
     Returns
     -------
     Learned
-        Atoms are no longer orthogonal: their number, not their angles, limits what few of them can write.
+        The atoms need not be orthogonal any more, so few of them can explain more of a sample.
     """
     s, learner, coder = learned.n_shared, LEARNERS["gradient"], OMP(k)
     D_g, local = learned.dictionaries[0][:, :s], [D[:, s:] for D in learned.dictionaries]

@@ -1,10 +1,10 @@
 """The paper's surveillance experiment: separate the background of a video from what moves.
 
-In the paper's set-up every frame is a client, its samples patches (:mod:`perdl.experiments.frame_clients`); for fixed
-cameras there is a layout in which a client holds a window of frames (:mod:`perdl.experiments.fixed_camera`).
-Backgrounds are compared with the temporal median of all frames, which no client could compute; what is said to move
-with masks, where there are any. Every strategy is held to the same fixed rule: a pixel moves where the largest channel
-of its own part exceeds 30 grey levels. No mask is looked at.
+In the paper's set-up every frame is a client, and its samples are patches (:mod:`perdl.experiments.frame_clients`). For
+fixed cameras there is a layout in which a client holds a window of frames (:mod:`perdl.experiments.fixed_camera`).
+Backgrounds are compared with the temporal median of all frames, which no client could compute. The moving pixels found
+are compared with masks, if there are any. One fixed rule serves all strategies: a pixel moves if the largest channel of
+its own part exceeds 30 grey levels. The masks did not influence this rule.
 
 Source: Liang, Shi, Al Kontar, Fattahi, "Personalized Dictionary Learning for Heterogeneous Datasets", 2023, section 5.3
 and its details.
@@ -52,12 +52,12 @@ def run(
     Parameters
     ----------
     settings : Settings
-        With ``data.source = "video"``; ``data.layout`` says which set-up.
+        Settings of the run, with ``data.source = "video"``; ``data.layout`` chooses the set-up.
     folder : Path
-        ``figures/`` is made in it.
+        Folder of the results; figures go to ``figures/`` in it.
     quick : bool
-        A few frames, and of these the middle.
-    progress : callable
+        Whether to use only the middle of a few frames.
+    progress : callable (str) -> object
         Gets a line now and then.
 
     Returns
@@ -68,7 +68,7 @@ def run(
     Raises
     ------
     SettingsError, DataError
-        If settings do not fit a video, or it cannot be read.
+        If settings do not fit the video, or it cannot be read.
     """
     from perdl.experiments import surveillance_figures
 
@@ -80,7 +80,7 @@ def run(
         frames, labels, settings = _quick(frames, labels, settings)
     if not frames.any():
         raise DataError(f"{settings.data.path}: all frames are black: give frames that show something")
-    (folder / "figures").mkdir(parents=True, exist_ok=True)  # before hours of work
+    (folder / "figures").mkdir(parents=True, exist_ok=True)  # fails now, not after hours of work
     if labels is None:
         progress("no masks beside the frames: F1 is left out")
     fixed = settings.data.layout == "fixed-camera"
@@ -108,20 +108,23 @@ def run(
 
 
 def sentences(rows: Sequence[Row], settings: Settings, shape: tuple[int, ...], seconds: float) -> list[str]:
-    """Say in three sentences what the table shows.
+    """Return three sentences on what the table shows.
 
     Parameters
     ----------
     rows : sequence of dict
+        Rows of the table.
     settings : Settings
-    shape : (n, h, w, c)
-        Of the frames.
+        Settings of the run.
+    shape : tuple of int
+        Number, height, width and channels of the frames.
     seconds : float
-        Of the whole experiment.
+        Time of the whole experiment in seconds.
 
     Returns
     -------
-    list of three str
+    list of str
+        The sentences.
     """
     of, (n, h, w, c) = {row["strategy"]: row for row in rows}, shape
     name, window, patch = strategy_name(settings), settings.data.video_window, settings.data.video_patch
@@ -164,7 +167,8 @@ def _masks(settings: Settings, frames: Bytes) -> Bytes | None:
     folder = data.masks or masks_beside(frame_folder(data.path or ""))
     if folder is None:
         return None
-    masks = crop(read_masks(folder, len(frames), data.every), data.video_patch, f"{folder}: masks")  # as the frames are
+    # The frames were cropped in the same way.
+    masks = crop(read_masks(folder, len(frames), data.every), data.video_patch, f"{folder}: masks")
     if masks.shape != frames.shape[:3]:
         raise DataError(
             f"{folder}: masks are {masks.shape[1]} x {masks.shape[2]} pixels, frames {frames.shape[1]} x "
@@ -174,7 +178,7 @@ def _masks(settings: Settings, frames: Bytes) -> Bytes | None:
 
 
 def _quick(frames: Bytes, labels: Bytes | None, settings: Settings) -> tuple[Bytes, Bytes | None, Settings]:
-    """Take a few frames and their middle, and patches that make the paper's shapes smaller."""
+    """Take the middle of a few frames; in the paper's set-up, use smaller patches too."""
     fixed = settings.data.layout == "fixed-camera"
     n, h, w, _ = frames.shape
     side = min(QUICK_SIDE // 2 if fixed else QUICK_SIDE, h, w)
@@ -189,7 +193,7 @@ def _quick(frames: Bytes, labels: Bytes | None, settings: Settings) -> tuple[Byt
     if not fixed:
         changes["refine_steps"] = min(settings.refine_steps, 1)
         changes["n_global"] = settings.n_global if settings.n_global == "auto" else min(settings.n_global, 20)
-        changes |= {"min_usage": 0.0, "min_samples": 1}  # the middle of a frame may have little to tell
+        changes |= {"min_usage": 0.0, "min_samples": 1}  # in such small frames few atoms may be used
     return frames, None if labels is None else labels[some][:QUICK_FRAMES][window], settings.model_copy(update=changes)
 
 

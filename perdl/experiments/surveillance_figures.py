@@ -1,4 +1,4 @@
-"""Pictures of a separated video: four frames in their parts, and all frames as an animation."""
+"""Pictures of a separated video: the parts of four frames, and an animation of all frames."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perdl.experiments.frame_clients import Separation
 Bytes = NDArray[np.uint8]
 
 WIDTH = 240
-"""Of a frame in the animation, at most."""
+"""Largest width of a frame in the animation, in pixels."""
 
 
 def draw(frames: Bytes, separation: Separation, folder: Path, name: str) -> list[Path]:
@@ -21,16 +21,18 @@ def draw(frames: Bytes, separation: Separation, folder: Path, name: str) -> list
     Parameters
     ----------
     frames : (n, h, w, c) array
+        The video.
     separation : Separation
+        Its two parts.
     folder : Path
-        Is made.
+        Folder of the pictures, made if missing.
     name : str
-        Of the strategy.
+        Name of the strategy.
 
     Returns
     -------
     list of Path
-        What was drawn.
+        The files written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     still, moving = folder / "separation.png", folder / "separation.gif"
@@ -62,7 +64,7 @@ def _draw_frames(frames: Bytes, separation: Separation, path: Path, name: str) -
 def _animate(frames: Bytes, separation: Separation, path: Path) -> None:
     from PIL import Image
 
-    step = -(-frames.shape[2] // WIDTH)  # every so many-th pixel: thin, but nothing is made up
+    step = -(-frames.shape[2] // WIDTH)  # skip pixels rather than interpolate, so that all are real
     pictures = []
     for i in range(len(frames)):
         parts = np.concatenate([part[::step, ::step] for part in _parts(frames, separation, i)], axis=1)
@@ -71,7 +73,7 @@ def _animate(frames: Bytes, separation: Separation, path: Path) -> None:
 
 
 def _picture(frame: Bytes) -> Bytes:
-    """Grey pictures have no axis of channels."""
+    """Return a frame for matplotlib and Pillow: grey ones without an axis of channels."""
     return frame[..., 0] if frame.shape[-1] == 1 else frame
 
 

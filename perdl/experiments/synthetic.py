@@ -1,7 +1,7 @@
-"""The paper's synthetic experiment (section 5.1), over many seeds, and what lies beyond it.
+"""The paper's synthetic experiment (section 5.1), over many seeds, and further experiments.
 
-Parts: how often every strategy recovers the truth; what frees clients that begin in a wrong basin; three weak clients;
-many noisy clients against an oracle; the number of global atoms; larger problems; how much data it takes.
+Parts: how often every strategy recovers the truth; cures for clients that start in a wrong basin; three weak clients;
+many noisy clients compared with an oracle; the number of global atoms; larger problems; how much data is needed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CROWDS = (10, 20, 50, 100)
 SAMPLES = (10, 20, 50, 100, 200, 500, 1000)
 SPARSITIES = (0.1, 0.2, 0.3, 0.4, 0.5)
 LARGE = {50: (10, 2000, 100), 100: (20, 4000, 200), 200: (40, 8000, 400)}
-"""d: r^g, samples of a client, warm-up steps."""
+"""For each d: r^g, samples of a client, warm-up steps."""
 QUICK_STEPS = 50
 
 
@@ -46,22 +46,24 @@ def run(
     Parameters
     ----------
     settings : Settings
-        With ``data.source = "synthetic"``. The seeds are ``seed``, ``seed + 1``, ...
+        Settings of the run, with ``data.source = "synthetic"``. The seeds are ``seed``, ``seed + 1``, ...
     folder : Path
-        Figures go to ``folder/figures``.
+        Folder of the results; figures go to ``figures/`` in it.
     quick : bool
-        A few seeds, in this process.
+        Whether to run a few seeds only, in this process.
     full : bool
-        Problems of 200 dimensions and phase diagrams with 50 clients and 10 seeds, which take half an hour.
-    progress : callable
-        Told what is being done.
-    keep : callable
-        Gets all tables so far after each part, which takes minutes.
+        Whether to add problems of 200 dimensions, and phase diagrams with 50 clients and 10 seeds. It takes half an
+        hour.
+    progress : callable (str) -> object
+        Gets a line for each part.
+    keep : callable (mapping) -> object
+        Gets all tables so far after each part. A part takes minutes.
 
     Returns
     -------
     dict
-        ``tables``: by title, lists of rows; ``explained``: by title, what a table says; ``sentences``: three.
+        ``tables`` (by title, lists of rows), ``explained`` (by title, what a table says), ``sentences`` (three),
+        ``seconds``.
     """
     _check(settings)
     if quick:
@@ -81,7 +83,7 @@ def run(
         progress(f"{next(parts)} of {6 if quick else 7}: {part}")
 
     begin(f"every strategy, {_seed_count(n_seeds)}")
-    # All rounds: local dictionaries still improve when D^g has come to rest.
+    # Tolerance 0, because local dictionaries still improve when D^g no longer moves.
     found = each(runs.strategies, _seeds(settings, n_seeds, tolerance=0.0), workers)
     tables["recovery from the default start"] = _shares(found)
     begin(f"what frees stuck clients, {_seed_count(n_seeds)}")
@@ -142,7 +144,7 @@ EXPLAINED = {
 
 
 def _check(settings: Settings) -> None:
-    """Hold settings to what every part needs: a truth to compare with, and clients that are not weak."""
+    """Raise if settings do not fit all parts, which need a truth to compare with, and clients that are not weak."""
     truth, wrong = settings.synthetic, ""
     if settings.data.source != "synthetic":
         wrong = f'data.source = "{settings.data.source}": must be "synthetic"'
@@ -165,7 +167,7 @@ def _seeds(settings: Settings, n: int, **changes: Any) -> list[Settings]:
 
 
 def _shares(found: Sequence[Mapping[str, Mapping[str, Any]]]) -> Table:
-    """One row a strategy: how often it is exact, median and worst errors."""
+    """Return one row per strategy: how often it is exact, median and worst errors."""
     rows = []
     for name in found[0]:
         at_global = np.array([one[name]["global"] for one in found])
@@ -184,7 +186,7 @@ def _shares(found: Sequence[Mapping[str, Mapping[str, Any]]]) -> Table:
 
 
 def _weak(settings: Settings, samples: Sequence[int], n_seeds: int, workers: int | None) -> tuple[Table, Table]:
-    """Return one row for each number of samples and noise (medians), and the same for the table."""
+    """Return one row of medians for each number of samples and noise, twice: for the figure and for the table."""
     cells = [(noise, n) for noise in (0.0, 0.05) for n in samples]
     jobs = [
         one
@@ -229,7 +231,7 @@ def _auto(settings: Settings, n_seeds: int, workers: int | None) -> Table:
     said = np.array(each(runs.suggested, jobs, workers)).reshape(len(cells), n_seeds)
     rows = []
     for (noise, r), numbers in zip(cells, said, strict=True):
-        # With d - 1 orthonormal atoms shared the last one has nowhere else to point: it is shared too.
+        # If d - 1 orthonormal atoms are shared, only one direction is left, so the last atom is shared too.
         right = d if r == d - 1 else r
         rows.append({"noise": noise, "true r^g": r, "in effect": right, "right": float((numbers == right).mean())})
     return rows
@@ -270,7 +272,7 @@ def _phase(settings: Settings, crowds: tuple[int, ...], n_seeds: int, quick: boo
             settings,
             n_seeds,
             n_clients=max(*crowds, 10),
-            aggregation="geometric-median",  # with few samples some clients are always wrong
+            aggregation="geometric-median",  # robust, because with few samples some clients are always wrong
             matching="star",
             local_restarts=0,
             min_samples=1,

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 Rows = Sequence[Mapping[str, Any]]
 
 _FLOOR = 1e-16
-"""Errors of zero are drawn here, where an axis of logarithms can show them."""
+"""Smaller errors are drawn here, because a logarithmic axis cannot show zero."""
 _WEAK = 1e-3
-"""A client whose own dictionary ends farther from the shared atoms is drawn as weak."""
+"""A client is drawn as weak if its own dictionary ends farther than this from the shared atoms."""
 
 
 def draw_recovery(path: Path, found: Sequence[Mapping[str, Mapping[str, Any]]]) -> None:
@@ -23,12 +23,13 @@ def draw_recovery(path: Path, found: Sequence[Mapping[str, Mapping[str, Any]]]) 
     Parameters
     ----------
     path : Path
+        File to write.
     found : sequence of dict
-        One for each seed: by strategy, ``curve``.
+        For each seed, the ``curve`` of each strategy.
     """
     figure = _figure(9, 3.4)
     left, right = figure.subplots(1, 2, sharey=True)
-    # The paper's figure is one run: take the seed with three weak clients, as the paper has, or the nearest to it.
+    # The paper's figure shows one run with three weak clients: take the seed that comes nearest to it.
     alone = [np.array(one["independent clients"]["curve"]) for one in found]
     chosen = int(np.argmin([abs(int((curve[-1] > _WEAK).sum()) - 3) for curve in alone]))
     curve = np.maximum(alone[chosen], _FLOOR)
@@ -51,7 +52,15 @@ def draw_recovery(path: Path, found: Sequence[Mapping[str, Mapping[str, Any]]]) 
 
 
 def draw_weak(path: Path, rows: Rows) -> None:
-    """Draw error against the samples of the weak clients, without and with noise."""
+    """Draw error against the samples of the weak clients, without and with noise.
+
+    Parameters
+    ----------
+    path : Path
+        File to write.
+    rows : sequence of mapping
+        For each noise and number of samples, the median error by strategy.
+    """
     figure = _figure(9, 3.4)
     panels = figure.subplots(1, 2)
     for axes, noise in zip(panels, (0.0, 0.05), strict=True):
@@ -71,7 +80,15 @@ def draw_weak(path: Path, rows: Rows) -> None:
 
 
 def draw_crowd(path: Path, rows: Rows) -> None:
-    """Draw error against the number of clients, with the oracle and the slope of 1/sqrt(N)."""
+    """Draw error against the number of clients, with the oracle and the slope of 1/sqrt(N).
+
+    Parameters
+    ----------
+    path : Path
+        File to write.
+    rows : sequence of mapping
+        For each number of clients, the median error by strategy.
+    """
     figure = _figure(4.8, 3.4)
     axes = figure.subplots()
     n = np.array([row["clients"] for row in rows], dtype=float)
@@ -84,7 +101,15 @@ def draw_crowd(path: Path, rows: Rows) -> None:
 
 
 def draw_phase(path: Path, rows: Rows) -> None:
-    """Draw the share of recoveries over samples and sparsity, alone and together; the line is one half."""
+    """Draw the share of recoveries over samples and sparsity, alone and together. The line marks one half.
+
+    Parameters
+    ----------
+    path : Path
+        File to write.
+    rows : sequence of mapping
+        For each noise, number of samples and sparsity, the share of recoveries by number of clients.
+    """
     crowds = [key for key in rows[0] if key.startswith("N = ")]
     noises = sorted({row["noise"] for row in rows})
     n, p = (sorted({row[key] for row in rows}) for key in ("samples", "p"))
@@ -109,7 +134,7 @@ def draw_phase(path: Path, rows: Rows) -> None:
 
 
 def _padded(curves: Sequence[Sequence[float]]) -> NDArray[np.floating]:
-    """Runs that ended early stay where they ended."""
+    """Extend the curves of runs that ended early by their last values."""
     length = max(map(len, curves))
     return np.maximum([list(curve) + [curve[-1]] * (length - len(curve)) for curve in curves], _FLOOR)
 

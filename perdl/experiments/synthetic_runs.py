@@ -1,4 +1,4 @@
-"""Single runs of the synthetic experiment, each a function of its settings alone, for one worker."""
+"""Single runs of the synthetic experiment. Each depends only on its settings, so that any worker can do it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from perdl_server.algorithm.matching import suggest_n_global
 Floats = NDArray[np.floating]
 
 EXACT = 1e-10
-"""A dictionary nearer to the truth than this is called exact."""
+"""A dictionary is exact if its distance to the truth is at most this."""
 
 CURES: dict[str, dict[str, Any]] = {
     "none (algorithm 1)": {},
@@ -45,11 +45,17 @@ CURES: dict[str, dict[str, Any]] = {
     "restart, chain in order of quality": {"local_restarts": 10, "order": "quality"},
     "restart, star around the medoid": {"local_restarts": 10, "matching": "star"},
 }
-"""Ways out for clients that begin in a wrong basin, each against the same starts."""
+"""Cures for clients that start in a wrong basin; all are tried on the same starts."""
 
 
 def draw(settings: Settings) -> tuple[list[ClientTruth], list[Client]]:
-    """Return what a simulation of these settings draws: the truth and the clients."""
+    """Return the truth and the clients that a simulation draws.
+
+    Parameters
+    ----------
+    settings : Settings
+        Settings of the run.
+    """
     identities = [Identity.of({"partition-id": i}) for i in range(settings.n_clients)]
     known = [truth(identity, settings) for identity in identities]
     truths = [t for t in known if t is not None]
@@ -57,7 +63,15 @@ def draw(settings: Settings) -> tuple[list[ClientTruth], list[Client]]:
 
 
 def errors(model: Model, truths: list[ClientTruth]) -> tuple[float, float]:
-    """Return d_{1,2} of D^g and the largest of the local dictionaries."""
+    """Return the error d_{1,2} of D^g, and the largest error of a local dictionary.
+
+    Parameters
+    ----------
+    model : Model
+        Result of a federation.
+    truths : list of ClientTruth
+        Truth of each client.
+    """
     local = zip(model.local_dictionaries, truths, strict=True)
     return (
         dictionary_distance(model.global_dictionary, truths[0].global_dictionary),
@@ -68,7 +82,21 @@ def errors(model: Model, truths: list[ClientTruth]) -> tuple[float, float]:
 def run_perma(
     settings: Settings, truths: list[ClientTruth], clients: list[Client], starts: list[Floats], order: str = "name"
 ) -> dict[str, Any]:
-    """Run PerMA; return final errors and the error of D^g after every round."""
+    """Run PerMA; return its final errors and the error of D^g after every round.
+
+    Parameters
+    ----------
+    settings : Settings
+        Settings of the run.
+    truths : list of ClientTruth
+        Truth of each client.
+    clients : list of Client
+        Clients with their data, in the order of their names.
+    starts : list of (d, r_i) arrays
+        First dictionary of each client.
+    order : {"name", "quality"}
+        Order of the clients in the chain: by name, or with the best start first.
+    """
     clients = [Client(c.name, c.data, settings.for_client(c.name)) for c in clients]
     places = list(range(len(clients)))
     if order == "quality":
@@ -89,11 +117,18 @@ def run_perma(
 
 
 def strategies(settings: Settings) -> dict[str, dict[str, Any]]:
-    """Every strategy on the same data and starts; ``global`` is the error of D^g, of the worst client if they differ.
+    """Run every strategy on the same data and starts; return their errors.
 
-    Independent clients, pooled data and averaging give whole dictionaries: the atoms that best fit the truth count.
+    ``global`` is the error of D^g; for independent clients, that of the worst client. Independent clients, pooled data
+    and averaging give whole dictionaries, of which the atoms nearest to the truth count.
+
+    Parameters
+    ----------
+    settings : Settings
+        Settings of the run.
     """
-    settings = changed(settings, matching=settings.matching_method)  # the same for all aggregations
+    # "auto" would choose by aggregation: keep one matching for all.
+    settings = changed(settings, matching=settings.matching_method)
     truths, clients = draw(settings)
     starts = first_dictionaries(clients, settings.seed)
     shared, rounds = truths[0].global_dictionary, settings.rounds
@@ -120,7 +155,13 @@ def strategies(settings: Settings) -> dict[str, dict[str, Any]]:
 
 
 def cures(settings: Settings) -> dict[str, dict[str, Any]]:
-    """Every cure on the same data and on the paper's own starts."""
+    """Run every cure on the same data and on the paper's own starts; return their errors.
+
+    Parameters
+    ----------
+    settings : Settings
+        Settings of the run.
+    """
     settings = changed(settings, n_restarts=1, local_restarts=0, matching=settings.matching_method)
     truths, clients = draw(settings)
     starts = first_dictionaries(clients, settings.seed)
@@ -137,7 +178,15 @@ def cures(settings: Settings) -> dict[str, dict[str, Any]]:
 
 
 def weak_clients(settings: Settings) -> dict[str, float]:
-    """Some clients with few samples: error of D^g by strategy; ``alone`` is the median weak client without any."""
+    """Return the error of D^g by strategy if some clients have few samples.
+
+    ``weak clients alone`` is the median error of the weak clients without federation.
+
+    Parameters
+    ----------
+    settings : Settings
+        Settings of the run; ``synthetic`` says how many clients are weak.
+    """
     truths, clients = draw(settings)
     starts = first_dictionaries(clients, settings.seed)
     shared, n_weak = truths[0].global_dictionary, settings.synthetic.weak_clients
@@ -153,7 +202,13 @@ def weak_clients(settings: Settings) -> dict[str, float]:
 
 
 def crowd(settings: Settings) -> dict[str, float]:
-    """Noisy equal clients: error of one alone (median), of PerMA and of the oracle."""
+    """Return errors of D^g among similar noisy clients: of one client alone (median), of PerMA and of the oracle.
+
+    Parameters
+    ----------
+    settings : Settings
+        Settings of the run.
+    """
     truths, clients = draw(settings)
     starts = first_dictionaries(clients, settings.seed)
     shared = truths[0].global_dictionary
@@ -166,13 +221,25 @@ def crowd(settings: Settings) -> dict[str, float]:
 
 
 def suggested(settings: Settings) -> int:
-    """What ``n_global = "auto"`` says."""
+    """Return the number of shared atoms that ``n_global = "auto"`` finds.
+
+    Parameters
+    ----------
+    settings : Settings
+        Settings of the run.
+    """
     _, clients = draw(settings)
     return suggest_n_global(first_dictionaries(clients, settings.seed))[0]
 
 
 def large(settings: Settings) -> dict[str, float]:
-    """One large problem: atoms of the starts that are right, errors after PerMA, seconds of each."""
+    """Solve one large problem; return how many atoms of the starts are right, PerMA's errors, and both times.
+
+    Parameters
+    ----------
+    settings : Settings
+        Settings of the run.
+    """
     truths, clients = draw(settings)
     began = time.perf_counter()
     starts = first_dictionaries(clients, settings.seed)
@@ -192,9 +259,14 @@ def large(settings: Settings) -> dict[str, float]:
 
 
 def recovered(arguments: tuple[Settings, tuple[int, ...], float]) -> dict[int, float]:
-    """Share of clients that recover D^g alone (key 1), and whether the first N do together, for each N.
+    """Return the share of clients that recover D^g alone (key 1), and whether the first N do together (key N).
 
-    An error above the given one, or too few atoms to match, is no recovery.
+    A recovery has an error of at most the limit. Too few atoms to match are no recovery.
+
+    Parameters
+    ----------
+    arguments : tuple of (Settings, tuple of int, float)
+        Settings of the run, the numbers N of clients, and the limit.
     """
     settings, crowds, limit = arguments
     truths, clients = draw(settings)

@@ -1,4 +1,4 @@
-r"""What theorem 1 asks of the truth, computed where the truth is known.
+r"""The conditions of theorem 1, computed from the known truth.
 
 Source: Liang, Shi, Al Kontar, Fattahi, "Personalized Dictionary Learning for Heterogeneous Datasets", 2023,
 assumptions 1 and 2 and theorem 1.
@@ -23,7 +23,7 @@ def identifiability(local_dictionaries: Sequence[Floats]) -> tuple[float, float]
 
     .. math:: \beta^* = \min_{\lVert v\rVert = 1} \max_i \min_j d_2((D^l_i)_{(j)}, v)
 
-    The smaller it is, the nearer some direction lies to an atom of every client, so that it could pass for global.
+    If it is small, some direction lies near an atom of every client and may be mistaken for a global atom.
 
     Parameters
     ----------
@@ -33,13 +33,14 @@ def identifiability(local_dictionaries: Sequence[Floats]) -> tuple[float, float]
     Returns
     -------
     lower, upper : float
-        ``lower <= beta* <= upper``. The lower bound is half the angle of the best path through pairs with one
-        client's atom; the upper bound is attained by a direction that alternating search from every atom found. They
-        agree for two clients. ``(inf, inf)`` if some client has no local atom: no direction can then pass for global.
+        ``lower <= beta* <= upper``. The lower bound comes from pairs of atoms that include one client's atom: it is the
+        distance for half their angle. The upper bound is attained by a direction found by alternating search from every
+        atom. The bounds agree for two clients. ``(inf, inf)`` if a client has no local atom: then no direction can be
+        mistaken for a global atom.
 
     Notes
     -----
-    Exact computation chooses one atom of each client: combinatorial, so bounds.
+    The exact value would need a search over all choices of one atom per client.
     """
     if any(D.shape[1] == 0 for D in local_dictionaries):
         return np.inf, np.inf
@@ -50,14 +51,14 @@ def identifiability(local_dictionaries: Sequence[Floats]) -> tuple[float, float]
 
 
 def _half_angle_bound(U: list[Floats], i: int) -> float:
-    """Whatever v is, it has a near atom a in client i, and in each other client one within twice the radius of a."""
+    """Bound beta from the atoms of client i: if v is near one of them, other clients have atoms within twice that."""
     cosines = [np.abs(U[i].T @ D).max(axis=1) for D in U]
     nearest = np.min(cosines, axis=0)
     return float(_chord(np.cos(np.arccos(np.clip(nearest, 0, 1)) / 2)).min())
 
 
 def _search(U: list[Floats], v: Floats) -> float:
-    """Alternate between the nearest atom of every client and the centre of the smallest cap that holds them."""
+    """Alternate between the nearest atom of each client, and the centre of the smallest cap that holds these atoms."""
     best = np.inf
     while True:
         cosines = [D.T @ v for D in U]
@@ -73,7 +74,7 @@ def _search(U: list[Floats], v: Floats) -> float:
 
 
 def _cap_centre(points: Floats) -> Floats:
-    """Unit vector whose least inner product with unit vectors ``points`` is largest: the hull's point of least norm."""
+    """Unit vector whose smallest inner product with ``points`` is largest: towards their hull's point of least norm."""
     weights, _ = nnls(np.vstack([points, np.ones(points.shape[1])]), np.append(np.zeros(len(points)), 1.0))
     centre = points @ weights
     return centre / np.linalg.norm(centre)
@@ -87,14 +88,14 @@ def _chord(cosine: Floats | float) -> Floats:
 class MatchingCondition:
     """Theorem 1's condition ``4 sum(errors) <= min(sqrt(2 - 2 coherence), beta)`` and its two sides.
 
-    Attributes
+    Parameters
     ----------
     left, right : float
-        The two sides.
+        The two sides of the inequality.
     coherence : float
         Largest coherence among the true dictionaries, mu / sqrt(d).
     beta : float
-        The lower bound of :func:`identifiability`, so that ``holds`` is never claimed wrongly.
+        The lower bound of :func:`identifiability`, so that ``holds`` is never true by mistake.
     """
 
     left: float
@@ -111,7 +112,7 @@ class MatchingCondition:
 def matching_condition(
     dictionaries: Sequence[Floats], n_global: int, start_errors: Sequence[float]
 ) -> MatchingCondition:
-    """Check the condition under which theorem 1 promises that global matching is right.
+    """Check the condition under which global matching is right by theorem 1.
 
     Parameters
     ----------

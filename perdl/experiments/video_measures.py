@@ -13,11 +13,11 @@ Bytes = NDArray[np.uint8]
 Mask = NDArray[np.bool_]
 
 MOVES, NOT_SCORED = 255, (85, 170)
-"""Labels of CDnet: a moving object; outside the region of interest and unknown motion. All others are background."""
+"""Labels of CDnet: moving objects; pixels out of the region of interest or of unknown motion. Others are background."""
 
 THRESHOLD = 30.0
-"""Grey levels by which a channel must differ from the background where something moves. The rule is fixed beforehand:
-no mask is looked at."""
+"""A pixel moves if a channel differs from the background by more grey levels than this. The masks did not influence
+this value."""
 
 
 def psnr(pictures: Floats, reference: Floats) -> float:
@@ -28,14 +28,16 @@ def psnr(pictures: Floats, reference: Floats) -> float:
     Parameters
     ----------
     pictures : (..., h, w, c) array
+        Pictures to compare with the reference.
     reference : (h, w, c) array
+        The picture they should equal.
 
     Returns
     -------
     float
         Infinite for equal pictures.
     """
-    # Frame by frame: all differences at once would take a video's memory again.
+    # Frame by frame, to save memory.
     frames = pictures.reshape(-1, *reference.shape)
     error = float(np.mean([np.mean(np.square(frame - reference, dtype=np.float64)) for frame in frames]))
     return float(10 * np.log10(255.0**2 / error)) if error > 0 else float("inf")
@@ -47,26 +49,30 @@ def foreground(own: Floats, threshold: float = THRESHOLD) -> Mask:
     Parameters
     ----------
     own : (n, h, w, c) array
-        Frames less their background.
+        Frames minus their background.
     threshold : float
+        Grey levels.
 
     Returns
     -------
     (n, h, w) bool array
+        The pixels that move.
     """
     return np.stack([np.abs(frame).max(axis=-1) > threshold for frame in own])
 
 
 def majority(mask: Mask) -> Mask:
-    """Return each pixel's majority among itself and its eight neighbours, frame by frame: without lone pixels.
+    """Return the majority among each pixel and its eight neighbours, frame by frame. It removes lone pixels.
 
     Parameters
     ----------
     mask : (n, h, w) bool array
+        Masks to clean.
 
     Returns
     -------
     (n, h, w) bool array
+        The cleaned masks.
     """
     padded = np.pad(mask, ((0, 0), (1, 1), (1, 1)), mode="edge").astype(np.uint8)
     _, h, w = mask.shape
@@ -82,14 +88,14 @@ def f1(mask: Mask, labels: Bytes) -> float:
     Parameters
     ----------
     mask : (n, h, w) bool array
-        Where something is said to move.
+        Pixels found to move.
     labels : (n, h, w) uint8 array
-        See :data:`MOVES`, :data:`NOT_SCORED`.
+        True labels, see :data:`MOVES`, :data:`NOT_SCORED`.
 
     Returns
     -------
     float
-        1 where nothing moves and nothing is said to.
+        1 if nothing moves and nothing was found.
     """
     scored = ~np.isin(labels, NOT_SCORED)
     said, true = mask & scored, (labels == MOVES) & scored

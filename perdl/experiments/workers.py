@@ -1,4 +1,4 @@
-"""Many small computations on all cores, one BLAS thread each; the same results from any number of workers."""
+"""Many small computations on all cores, one BLAS thread each. Results do not depend on the number of workers."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ def each(function: Callable[[A], B], arguments: Iterable[A], workers: int | None
     Parameters
     ----------
     function : callable
-        Of a module's top level, so that another process can import it.
+        Function at the top level of a module, so that other processes can import it.
     arguments : iterable
+        Its arguments, one per call.
     workers : int, optional
-        Processes; default one per core. With one, no process is started.
+        Number of processes; default one per core. With one, no process is started.
 
     Raises
     ------
@@ -40,12 +41,12 @@ def each(function: Callable[[A], B], arguments: Iterable[A], workers: int | None
     if workers <= 1:
         with threadpool_limits(1):
             return [function(a) for a in todo]
-    # A forked child would inherit the locks of threads that it does not have.
+    # A forked child would inherit locks, but not the threads that hold them.
     context = multiprocessing.get_context("spawn")
     before = multiprocessing.active_children()
     with _deaf():
         started = context.Pool(workers, threadpool_limits, (1,))
-    with started as pool:  # leaving it ends its processes, whatever they are at
+    with started as pool:  # on exit, its processes are ended at once
         children = [child for child in multiprocessing.active_children() if child not in before]
         found = pool.map_async(function, todo, chunksize=1)
         while not found.ready():
@@ -57,7 +58,13 @@ def each(function: Callable[[A], B], arguments: Iterable[A], workers: int | None
 
 @contextmanager
 def threads(workers: int) -> Iterator[ThreadPoolExecutor]:
-    """Lend threads; on an interrupt or a failure do not wait for what they are at."""
+    """Provide a pool of threads. After an interrupt or a failure, do not wait for them.
+
+    Parameters
+    ----------
+    workers : int
+        Number of threads.
+    """
     pool = ThreadPoolExecutor(workers)
     try:
         yield pool
@@ -69,7 +76,7 @@ def threads(workers: int) -> Iterator[ThreadPoolExecutor]:
 
 @contextmanager
 def _deaf() -> Iterator[None]:
-    """Start processes that never hear Ctrl-C: it reaches all, and it is for the parent to end the others."""
+    """Make processes started inside ignore Ctrl-C, which reaches them too: the parent ends them."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""Hear of a run while it goes on, whatever the engine: the run's folder is read as the server writes it."""
+"""Callbacks during a run. They work with every engine: a thread reads the run's folder as the server writes it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _PAUSE = 0.2
 
 
 class Callback:
-    """Hears of a run while it goes on. Inherit, and write the methods that you need.
+    """Base class of callbacks, which are called during a run. Inherit from it, and write the methods that you need.
 
     Notes
     -----
-    All methods are called from one thread, which is not that of the run: a slow callback holds up no round, and hears
-    of every round nevertheless. A callback that raises is named in a note, hears of no more rounds, and ends nothing.
+    All methods are called from one thread, not from that of the run. A slow callback delays no round, and still gets
+    every round. If a callback raises, a note names it, it gets no more rounds, and the run goes on.
 
     Examples
     --------
@@ -34,41 +34,48 @@ class Callback:
     """
 
     def on_start(self, settings: Settings) -> None:
-        """Hear of the run's settings before it begins; ``settings.output`` is its folder."""
+        """Act before the run begins.
+
+        Parameters
+        ----------
+        settings : Settings
+            Settings of the run; ``settings.output`` is its folder.
+        """
 
     def on_first_dictionaries(self, done: int, total: int) -> None:
-        """Hear how many of a simulation's clients have learnt their first dictionary, before the first round.
+        """Act as the clients of a simulation learn their first dictionaries, before the first round.
 
         Parameters
         ----------
         done : int
+            Number of clients that have learnt theirs.
         total : int
-            How many clients there are.
+            Number of all clients.
         """
 
     def on_round(self, row: Mapping[str, Any]) -> bool | None:
-        """Hear of one round.
+        """Act after a round.
 
         Parameters
         ----------
         row : mapping
-            As in ``rounds.jsonl``: ``round``, ``change``, ``consensus``, ``error_before_update``, ``clients``,
+            A row of ``rounds.jsonl``: ``round``, ``change``, ``consensus``, ``error_before_update``, ``clients``,
             ``bytes``, ``seconds``.
 
         Returns
         -------
         bool, optional
-            True ends the run as if the round that it is in were the last one, with all results.
+            True ends the run after the present round, with all results.
         """
         return None
 
     def on_end(self, summary: Mapping[str, Any]) -> None:
-        """Hear of the end.
+        """Act after the run, even if it failed.
 
         Parameters
         ----------
         summary : mapping
-            ``summary.json``, ``stop_reason`` included, also of a run that failed; empty if nothing was saved.
+            Content of ``summary.json``, with ``stop_reason``; empty if nothing was saved.
         """
 
 
@@ -82,26 +89,28 @@ def watch(
     log: Path | None = None,
     on_log: Callable[[dict[str, Any]], object] = lambda line: None,
 ) -> Iterator[Callable[[int, int], object]]:
-    """Tell callbacks of the run with these settings, which goes on inside the context.
+    """Call callbacks for the run inside the context.
 
     Parameters
     ----------
     settings : Settings
-        ``output`` is the folder that is looked at.
+        Settings of the run; ``output`` is the folder to watch.
     callbacks : sequence of Callback
+        Called in this order.
     note : callable (str) -> object
-        Told of a callback that fails.
+        Gets a line for each callback that fails.
     after : int
-        The last round that a run which goes on has behind it.
+        Last round that a resumed run has already done; only later rounds are told.
     log : Path, optional
-        A log of JSON lines that is read along with it.
+        A log of JSON lines to read too.
     on_log : callable (dict) -> object
-        Gets each of its lines.
+        Gets each line of the log.
 
     Yields
     ------
     callable (int, int) -> object
-        To be told how many clients of how many have learnt their first dictionary; it returns at once.
+        To be called with the number of clients that have learnt their first dictionary, and with that of all. It
+        returns at once.
     """
     check_callbacks(callbacks)
     if not callbacks and log is None:
@@ -134,9 +143,15 @@ def watch(
 def check_callbacks(callbacks: Sequence[Callback]) -> None:
     """Raise unless all are callbacks.
 
+    Parameters
+    ----------
+    callbacks : sequence of Callback
+        The callbacks to check.
+
     Raises
     ------
     SettingsError
+        If one is a class or another object.
     """
     from common.errors import SettingsError
 
@@ -150,7 +165,7 @@ def check_callbacks(callbacks: Sequence[Callback]) -> None:
 
 
 class _Watcher:
-    """Calls callbacks, and bears what they raise."""
+    """Calls callbacks, and notes their errors instead of raising them."""
 
     def __init__(
         self, settings: Settings, callbacks: Sequence[Callback], note: Callable[[str], object], after: int
@@ -162,7 +177,7 @@ class _Watcher:
         self._first: tuple[int, int] | None = None
 
     def note_start(self, done: int, total: int) -> None:
-        """Keep what is known of the start until the next look."""
+        """Keep these numbers until the next look."""
         self._first = (done, total)
 
     def start(self) -> None:
@@ -178,10 +193,10 @@ class _Watcher:
 
     def end(self) -> None:
         path, summary = self._folder / "summary.json", {}
-        if identity(path) not in (None, self._former):  # else the run ended before it had anything to save
+        if identity(path) not in (None, self._former):  # else the run saved nothing
             summary = json.loads(path.read_text(encoding="utf-8"))
         self._failed, failed = set(), self._failed
-        for callback in self._callbacks:  # all, so that they close what they opened
+        for callback in self._callbacks:  # also those that failed, so that they close their files
             self._call(callback, "on_end", summary, silent=id(callback) in failed)
 
     def _tell(self, method: str, *values: object) -> None:
@@ -194,7 +209,7 @@ class _Watcher:
     def _call(self, callback: Callback, method: str, *values: object, silent: bool = False) -> object:
         try:
             return getattr(callback, method)(*values)
-        except BaseException as error:  # an interrupt that a callback raises is not the user's
+        except BaseException as error:  # in this thread, even a KeyboardInterrupt does not come from the user
             self._failed.add(id(callback))
             if not silent:
                 self._note(

@@ -1,4 +1,4 @@
-"""A page on this machine that shows a server's run while it goes on. It reads the run's folder and changes nothing."""
+"""A local page that shows a server's run as it proceeds. It reads the run's folder and changes nothing."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from common.settings import Settings
 
 _POINTS = 300
-"""Of a curve; more could not be seen."""
+"""Largest number of points of a curve; more could not be seen."""
 _LINES = 40
-"""Of the log."""
+"""Lines of the log that are shown."""
 _LAST_LOOK = 2.5
-"""Seconds that a page which is open has to hear how the run ended, and again to take the report."""
+"""Seconds to wait for an open page to ask how the run ended, and again for it to take the report."""
 _HEADERS = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -40,12 +40,12 @@ _HEADERS = {
 
 
 class Board:
-    """What the page shows, read from the files of a run.
+    """The content of the page, read from the files of a run.
 
     Parameters
     ----------
     settings : Settings
-        Of the run; ``output`` is its folder.
+        Settings of the run; ``output`` is its folder.
     log : Path
         The server's log as JSON lines.
     """
@@ -61,7 +61,7 @@ class Board:
         self._facts: dict[str, Any] = {}
         self._asked = -np.inf
         self.closing = False
-        """Whether the server is about to end; it has written all that it will write."""
+        """Whether the server is about to end; all files are written."""
         self.told_the_end = threading.Event()
         self.gave_the_report = threading.Event()
 
@@ -73,7 +73,7 @@ class Board:
     def state(self) -> dict[str, Any]:
         """Return all that the page shows."""
         self._asked = time.monotonic()
-        summary = self._ended()  # looked for first: what was written before it is then seen below
+        summary = self._ended()  # read first: all other files are complete once it exists
         closing = self.closing
         ended = self._why(summary) if summary else "the server ended without results" if closing else ""
         self._read()
@@ -99,7 +99,7 @@ class Board:
 
     @property
     def report(self) -> Path:
-        """The page about the run that stays."""
+        """Path of the report, which stays after the run."""
         return self._folder / REPORT
 
     def _read(self) -> None:
@@ -125,7 +125,7 @@ class Board:
         return self._clients.setdefault(client, {"name": client, "round": 0, "error": None})
 
     def _ended(self) -> dict[str, Any]:
-        """The summary of the run; empty while it goes on."""
+        """The summary of the run; empty until it ends."""
         if identity(self._summary) in (None, self._former):
             return {}
         return dict(json.loads(self._summary.read_text(encoding="utf-8")))
@@ -137,7 +137,15 @@ class Board:
 
 
 def make_app(board: Board) -> Starlette:
-    """Return the page, its files and ``/state.json``: to be read only, and under this machine's own names only."""
+    """Return the web application: the page, its files and ``/state.json``.
+
+    It only answers GET, and only under the names of this machine.
+
+    Parameters
+    ----------
+    board : Board
+        The content of the page.
+    """
     from starlette.applications import Starlette
     from starlette.background import BackgroundTask
     from starlette.middleware import Middleware
@@ -161,7 +169,7 @@ def make_app(board: Board) -> Starlette:
 
             await self._app(scope, receive, sent)
 
-    async def state(request: Request) -> JSONResponse:  # in the event loop, hence one at a time
+    async def state(request: Request) -> JSONResponse:  # async, so that requests run one at a time
         return JSONResponse(board.state())
 
     async def report(request: Request) -> Response:
@@ -170,7 +178,7 @@ def make_app(board: Board) -> Starlette:
         return FileResponse(board.report, background=BackgroundTask(board.gave_the_report.set))
 
     files = StaticFiles(directory=Path(__file__).parent / "static", html=True)
-    # A page of another site, to which a name server gave this machine's address, comes under another name.
+    # Stops DNS rebinding: a foreign site whose name resolves to this machine sends another host name.
     hosts = Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"], www_redirect=False)
     routes: list[BaseRoute] = [
         Route("/state.json", state, methods=["GET"]),
@@ -187,11 +195,11 @@ def dashboard(settings: Settings, log: Path, port: int = 0) -> Iterator[str]:
     Parameters
     ----------
     settings : Settings
-        Of the run; ``output`` is its folder.
+        Settings of the run; ``output`` is its folder.
     log : Path
-        The server's log.
+        The server's log as JSON lines.
     port : int
-        0 takes a free one.
+        Port to listen on; 0 takes a free one.
 
     Yields
     ------
@@ -223,7 +231,7 @@ def dashboard(settings: Settings, log: Path, port: int = 0) -> Iterator[str]:
     finally:
         board.closing = True
         if board.watched and board.told_the_end.wait(_LAST_LOOK):
-            time.sleep(0.1)  # for the answer to be sent
+            time.sleep(0.1)  # until the answer is sent
             if board.report.exists():
                 board.gave_the_report.wait(_LAST_LOOK)
         server.should_exit = True

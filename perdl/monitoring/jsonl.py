@@ -1,4 +1,4 @@
-"""Files of JSON lines that grow while they are read."""
+"""Read files of JSON lines that another process appends to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from typing import Any
 
 
 def identity(path: Path) -> tuple[int, int] | None:
-    """What tells a file from another of the same name, if there is one."""
+    """Return numbers that tell a file from a later one of the same name; None if there is no file.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    """
     try:
         stat = path.stat()
     except OSError:
@@ -19,12 +25,12 @@ def identity(path: Path) -> tuple[int, int] | None:
 
 
 class Tail:
-    """Reads what was added to a file of JSON lines since the last look.
+    """Reads the lines added to a file of JSON lines since the last look.
 
     Parameters
     ----------
     path : Path
-        What a former run left in it is not read. A run that begins puts another file in its place.
+        The file. Lines of an earlier run are skipped; a new run replaces the file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -33,7 +39,7 @@ class Tail:
         self._file, self._read = (stat.st_ino, stat.st_size) if stat else (0, 0)
 
     def new_rows(self) -> list[dict[str, Any]]:
-        """Return all whole new lines; one that was cut short by a fault is left out."""
+        """Return all complete new lines, without those that are not valid JSON."""
         try:
             with self._path.open("rb") as file:
                 stat = os.fstat(file.fileno())

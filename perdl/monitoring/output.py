@@ -17,7 +17,13 @@ class Output(Console):
         os.close(nowhere)
 
     def write_line(self, text: str) -> None:
-        """Write a line as it is: nothing in it is wrapped, coloured or turned into pictures."""
+        """Write a line as it is: nothing in it is wrapped, coloured or turned into pictures.
+
+        Parameters
+        ----------
+        text : str
+            Without its line break.
+        """
         try:
             self.file.write(f"{text}\n")
             self.file.flush()

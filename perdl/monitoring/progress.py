@@ -1,4 +1,4 @@
-"""A run as it goes on, for people: a bar in the terminal, lines in a pipe, and how long it may still take."""
+"""Progress of a run: a bar in a terminal, lines in a pipe, and an estimate of the time left."""
 
 from __future__ import annotations
 
@@ -25,18 +25,19 @@ _LINE = 10.0
 _FIRST = "first dictionaries"
 
 _WIDE = 120
-"""Columns of a terminal that has room for all."""
+"""Columns of a terminal with room for all numbers."""
 
 _WINDOW, _FEWEST = 6, 3
-"""Rounds from which the rest is estimated, and without which nothing is said."""
+"""Largest and smallest number of rounds from which the time left is estimated."""
 
 
 class ProgressBar(Callback):
-    """Show the start and the rounds: a bar in a terminal, in a pipe a line now and then.
+    """Show the progress of a run: as a bar in a terminal, as lines in a pipe.
 
     Parameters
     ----------
     console : Console
+        Where to print.
     every : float
         Seconds between lines in a pipe.
     """
@@ -56,13 +57,27 @@ class ProgressBar(Callback):
         self._rows: deque[Mapping[str, Any]] = deque(maxlen=_WINDOW)
 
     def on_start(self, settings: Settings) -> None:
-        """Show an empty bar."""
+        """Show an empty bar.
+
+        Parameters
+        ----------
+        settings : Settings
+            Settings of the run.
+        """
         self._rounds, self._tolerance = settings.rounds, settings.tolerance
         self._task = self._bar.add_task("round", total=settings.rounds, text="starting")
         self._bar.start()
 
     def on_first_dictionaries(self, done: int, total: int) -> None:
-        """Show how many clients have their first dictionary."""
+        """Show how many clients have their first dictionary.
+
+        Parameters
+        ----------
+        done : int
+            Number of clients that have learnt theirs.
+        total : int
+            Number of all clients.
+        """
         if self._console.is_terminal:
             text = "clients" if done < total else "clients, matching"
             self._bar.update(self._task, description=_FIRST, completed=done, total=total, text=text)
@@ -71,7 +86,13 @@ class ProgressBar(Callback):
             self._line(f"{_FIRST}: {done} of {total} clients")
 
     def on_round(self, row: Mapping[str, Any]) -> None:
-        """Show a round."""
+        """Show a round.
+
+        Parameters
+        ----------
+        row : mapping
+            A row of ``rounds.jsonl``.
+        """
         self._rows.append(row)
         seconds = seconds_left(self._rows, self._rounds, self._tolerance)
         left = f", about {human_time(seconds)} left" if seconds is not None else ""
@@ -84,11 +105,17 @@ class ProgressBar(Callback):
             self._line(f"round {row['round']} of {self._rounds}{left}: {describe_round(row)}")
 
     def on_end(self, summary: Mapping[str, Any]) -> None:
-        """Take the bar away."""
+        """Remove the bar.
+
+        Parameters
+        ----------
+        summary : mapping
+            Content of ``summary.json``; empty if nothing was saved.
+        """
         self._bar.stop()
 
     def _due(self) -> bool:
-        """Whether it is time for another line."""
+        """Whether to print another line."""
         return time.monotonic() - self._shown >= self._every
 
     def _line(self, text: str) -> None:
@@ -97,39 +124,61 @@ class ProgressBar(Callback):
 
 
 class Narrator(ProgressBar):
-    """A :class:`ProgressBar` that says in the end how many rounds there were, and why they ended."""
+    """A :class:`ProgressBar` that ends with the number of rounds and the stop reason.
+
+    Parameters
+    ----------
+    console : Console
+        Where to print.
+    every : float
+        Seconds between lines in a pipe.
+    """
 
     def on_end(self, summary: Mapping[str, Any]) -> None:
-        """Take the bar away and say how it ended."""
+        """Remove the bar and say how the run ended.
+
+        Parameters
+        ----------
+        summary : mapping
+            Content of ``summary.json``; empty if nothing was saved.
+        """
         super().on_end(summary)
         if summary:
             self._line(f"{summary['rounds']} rounds in {summary['seconds']:.1f} s: {summary['stop_reason']}")
 
 
 def narrator(*, every_round: bool) -> Callback:
-    """Return what shows a run on the standard output of now, for Python."""
+    """Return a callback that shows a run on the present standard output.
+
+    Parameters
+    ----------
+    every_round : bool
+        Whether to show every round if it is not a terminal, rather than a line every ten seconds.
+    """
     return Narrator(Output(), 0.0 if every_round else _LINE)
 
 
 def seconds_left(rows: Sequence[Mapping[str, Any]], rounds: int, tolerance: float) -> float | None:
-    """Estimate the time to the end of a run: all rounds, or ``change`` at the tolerance, whichever comes first.
+    """Estimate the time until a run has done all rounds or reaches its tolerance, whichever comes first.
 
     Parameters
     ----------
     rows : sequence of mapping
         The newest rows of ``rounds.jsonl``.
     rounds : int
+        Largest number of rounds of the run.
     tolerance : float
+        The run stops when ``change`` is at most this.
 
     Returns
     -------
     float or None
-        Seconds; None where fewer than three rounds are known.
+        Seconds; None if fewer than three rounds are known.
 
     Notes
     -----
-    ``change`` shrinks geometrically once the atoms are found, so a line through its logarithms tells when it is small
-    enough. While it does not shrink, only the rounds count.
+    ``change`` shrinks geometrically once the atoms are found. A line through its logarithms predicts when it reaches
+    the tolerance. While it does not shrink, only the rounds count.
     """
     if len(rows) < _FEWEST:
         return None
@@ -144,14 +193,26 @@ def seconds_left(rows: Sequence[Mapping[str, Any]], rounds: int, tolerance: floa
 
 
 def describe_round(row: Mapping[str, Any]) -> str:
-    """Say one row of ``rounds.jsonl`` in a line."""
+    """Return one line about a round.
+
+    Parameters
+    ----------
+    row : mapping
+        A row of ``rounds.jsonl``.
+    """
     error = row["error_before_update"]
     spread = " / ".join(f"{error[key]:.2g}" for key in ("min", "median", "max")) if error else "-"
     return f"change {row['change']:.1e}  error {spread}  clients {row['clients']}  {decimal(row['bytes'])}"
 
 
 def human_time(seconds: float) -> str:
-    """Return a time as people say it, no more exact than an estimate is: 1 s, 40 s, 5 min, 3 h."""
+    """Return a rounded time with its unit: 1 s, 40 s, 5 min, 3 h.
+
+    Parameters
+    ----------
+    seconds : float
+        The time.
+    """
     count, unit = (seconds, "s") if seconds < 100 else (seconds / 60, "min")
     if unit == "min" and count >= 100:
         count, unit = count / 60, "h"

@@ -1,4 +1,4 @@
-"""Callbacks that tell other programs of a run: TensorBoard, MLflow, and a class of one's own by its name."""
+"""Callbacks that send a run to other programs: TensorBoard, MLflow, and the user's own classes by name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TensorBoard(Callback):
     Parameters
     ----------
     folder : path, optional
-        Default: ``tensorboard`` in the run's folder.
+        Folder of the event files; default ``tensorboard`` in the run's folder.
 
     Raises
     ------
@@ -36,19 +36,37 @@ class TensorBoard(Callback):
         self._open = _writer()
 
     def on_start(self, settings: Settings) -> None:
-        """Open the files; the settings are a text."""
+        """Open the files and write the settings as a text.
+
+        Parameters
+        ----------
+        settings : Settings
+            Settings of the run.
+        """
         self._writer = self._open(str(self._folder or Path(settings.output) / "tensorboard"))
         lines = (f"| {name} | {value} |" for name, value in settings.flat().items())
         self._writer.add_text("settings", "\n".join(["| setting | value |", "|---|---|", *lines]))
 
     def on_round(self, row: Mapping[str, Any]) -> None:
-        """Write a round's numbers."""
+        """Write a round's numbers.
+
+        Parameters
+        ----------
+        row : mapping
+            A row of ``rounds.jsonl``.
+        """
         for name, value in numbers(row):
             self._writer.add_scalar(name, value, row["round"])
         self._writer.flush()
 
     def on_end(self, summary: Mapping[str, Any]) -> None:
-        """Write the final numbers and close the files."""
+        """Write the final numbers and close the files.
+
+        Parameters
+        ----------
+        summary : mapping
+            Content of ``summary.json``; empty if nothing was saved.
+        """
         for name, value in numbers({"final": summary.get("final", {})}):
             self._writer.add_scalar(name, value, summary["rounds"])
         self._writer.add_text("stop_reason", str(summary.get("stop_reason", "nothing was saved")))
@@ -56,10 +74,10 @@ class TensorBoard(Callback):
 
 
 class MLflow(Callback):
-    """Write a run of MLflow: settings, the numbers of every round, in the end the summary and the figures.
+    """Write a run of MLflow: its settings, the numbers of every round, the summary and the figures.
 
-    It goes to where MLflow is told to, by ``MLFLOW_TRACKING_URI`` or ``mlflow.set_tracking_uri``; told nothing, to the
-    folder ``mlruns``. The experiment is that of ``MLFLOW_EXPERIMENT_NAME``, or else ``perdl``.
+    ``MLFLOW_TRACKING_URI`` or ``mlflow.set_tracking_uri`` says where it is written; the default is the folder
+    ``mlruns``. ``MLFLOW_EXPERIMENT_NAME`` names the experiment; the default is ``perdl``.
 
     Raises
     ------
@@ -75,12 +93,18 @@ class MLflow(Callback):
             raise _missing("mlflow", "mlflow-skinny") from None
         uri = mlflow.get_tracking_uri()
         if not mlflow.is_tracking_uri_set():
-            os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # its own default needs a database's packages
+            os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # MLflow's default needs a database
             uri = Path("mlruns").resolve().as_uri()
         self._client = mlflow.MlflowClient(uri)
 
     def on_start(self, settings: Settings) -> None:
-        """Begin a run; its name is that of the run's folder."""
+        """Begin an MLflow run with the name of the run's folder.
+
+        Parameters
+        ----------
+        settings : Settings
+            Settings of the run.
+        """
         from mlflow.entities import Param
 
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "perdl")
@@ -89,15 +113,27 @@ class MLflow(Callback):
         self._folder = Path(settings.output)
         self._run = self._client.create_run(experiment, run_name=self._folder.resolve().name).info.run_id
         params = [Param(_name(key), str(value)) for key, value in settings.flat().items()]
-        for i in range(0, len(params), 100):  # as many as MLflow takes at once
+        for i in range(0, len(params), 100):  # MLflow accepts at most 100 at once
             self._client.log_batch(self._run, params=params[i : i + 100])
 
     def on_round(self, row: Mapping[str, Any]) -> None:
-        """Write a round's numbers."""
+        """Write a round's numbers.
+
+        Parameters
+        ----------
+        row : mapping
+            A row of ``rounds.jsonl``.
+        """
         self._log(row, row["round"])
 
     def on_end(self, summary: Mapping[str, Any]) -> None:
-        """Write the final numbers and the files, and end the run."""
+        """Write the final numbers and the files, and end the MLflow run.
+
+        Parameters
+        ----------
+        summary : mapping
+            Content of ``summary.json``; empty if nothing was saved.
+        """
         reason = str(summary.get("stop_reason", "failed"))
         self._log({"final": summary.get("final", {})}, summary.get("rounds", 0))
         self._client.set_tag(self._run, "stop_reason", reason)
@@ -122,12 +158,17 @@ SINKS: dict[str, type[Callback]] = {"tensorboard": TensorBoard, "mlflow": MLflow
 
 
 def load_sink(name: str) -> Callback:
-    """Return the callback that ``--sink`` names: one of :data:`SINKS`, or ``MODULE:CLASS``.
+    """Return the callback that ``--sink`` names.
+
+    Parameters
+    ----------
+    name : str
+        A key of :data:`SINKS`, or ``MODULE:CLASS``.
 
     Raises
     ------
     SettingsError
-        If there is no such callback, or it is none.
+        If there is no such class, or it is not a callback.
     PerdlError
         If it needs a package that is not installed.
     """
@@ -143,7 +184,7 @@ def load_sink(name: str) -> Callback:
         sys.path.insert(0, here)
     try:
         held = importlib.import_module(module)
-    except Exception as error:  # whatever a module of one's own raises
+    except Exception as error:  # the user's module may raise anything
         why = f"{type(error).__name__}: {error}"
         raise SettingsError(f"--sink {name}: cannot import {module} ({why}); is {module}.py in {here}?") from None
     if not hasattr(held, attribute):
@@ -158,7 +199,15 @@ def load_sink(name: str) -> Callback:
 
 
 def numbers(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
-    """Yield the finite numbers of a row by name, those of a nested one as ``error_before_update/median``."""
+    """Yield names and numbers of a row. Nested names are joined: ``error_before_update/median``.
+
+    Parameters
+    ----------
+    row : mapping
+        A row of ``rounds.jsonl``, or a part of it.
+    prefix : str
+        Put before every name.
+    """
     for key, value in row.items():
         if isinstance(value, Mapping):
             yield from numbers(value, f"{prefix}{key}/")
@@ -176,7 +225,7 @@ def _writer() -> Any:
 
 
 def _name(key: str) -> str:
-    """MLflow takes these characters only; a client's name may hold others."""
+    """Replace characters that MLflow does not accept; clients' names may hold them."""
     return "".join(c if c.isalnum() or c in "_-. /" else "_" for c in key)
 
 

@@ -1,4 +1,4 @@
-"""How perdl's figures look and how they are written. Imported only by who draws, for matplotlib is slow to import."""
+"""How perdl's figures look and how they are written. Import it only to draw, because matplotlib is slow to import."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from matplotlib.figure import Figure
 
 INK, PALE = "0.15", "0.7"
 SHARED, OWN, REST = "#0072b2", "#e69f00", "0.92"
-"""Of Okabe and Ito's colours, which differ for everybody, two that differ in grey as well."""
+"""Two of Okabe and Ito's colours, which colour-blind people can tell apart. These two also differ in grey."""
 HATCH = {SHARED: "", OWN: "////", REST: ".."}
 WIDTH = 5.0
-"""Inches. Narrow, so that text is large enough where the figure fills a phone."""
+"""Width in inches. Narrow figures keep their text readable on a phone."""
 
 _STYLE: Any = {
     "font.size": 9,
@@ -27,14 +27,14 @@ _STYLE: Any = {
     "axes.spines.right": False,
     "axes.edgecolor": "0.4",
     "hatch.linewidth": 0.7,
-    "svg.fonttype": "none",  # text stays text: small, searchable, in the reader's own font
+    "svg.fonttype": "none",  # keep text as text: small, searchable, in the reader's own font
     "svg.hashsalt": "perdl",
     "font.sans-serif": ["DejaVu Sans", "Liberation Sans", "Arial", "sans-serif"],
 }
 
 
 class Picture(Figure):
-    """A figure that a notebook shows, also where pyplot was never imported."""
+    """A figure that a notebook shows even if pyplot was never imported."""
 
     def _repr_png_(self) -> bytes:
         return to_png(self)
@@ -42,26 +42,48 @@ class Picture(Figure):
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Draw as perdl's figures are drawn."""
+    """Draw in perdl's style inside the context."""
     with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # of a client's name: a box is drawn
+        warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # in names; a box is drawn
         yield
 
 
 def new_figure(height: float) -> Picture:
-    """Return an empty figure of perdl's width."""
+    """Return an empty figure of perdl's width.
+
+    Parameters
+    ----------
+    height : float
+        Height in inches.
+    """
     figure = Picture(figsize=(WIDTH, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
 
 def to_png(figure: Figure, text: str = "") -> bytes:
-    """Return a figure as PNG, with a description inside."""
+    """Return a figure as PNG.
+
+    Parameters
+    ----------
+    figure : matplotlib.figure.Figure
+        What to save.
+    text : str
+        Description to store in the file.
+    """
     return _saved(figure, "png", {"Description": text} if text else {}, dpi=150)
 
 
 def to_svg(figure: Figure, text: str = "") -> str:
-    """Return a figure as SVG: the same figure, the same bytes."""
+    """Return a figure as SVG. The same figure gives the same bytes.
+
+    Parameters
+    ----------
+    figure : matplotlib.figure.Figure
+        What to save.
+    text : str
+        Description to store in the file.
+    """
     metadata: dict[str, str | None] = {"Date": None, "Creator": None}
     return _saved(figure, "svg", metadata | ({"Description": text} if text else {})).decode()
 
@@ -70,12 +92,20 @@ def _saved(figure: Figure, kind: str, metadata: dict[str, Any], **keywords: Any)
     buffer = io.BytesIO()
     with style():
         figure.savefig(buffer, format=kind, metadata=metadata, **keywords)
-    figure.set_layout_engine("none")  # all is in its place now; a second format need not find it again
+    figure.set_layout_engine("none")  # the layout is done; a second format need not compute it again
     return buffer.getvalue()
 
 
 def inline(svg: str, prefix: str) -> str:
-    """Return an SVG file's element for a page of HTML, its ids marked as those of one of several figures."""
+    """Return the element of an SVG file, for a page of HTML with several figures.
+
+    Parameters
+    ----------
+    svg : str
+        Content of the file.
+    prefix : str
+        Put before every id, to keep those of several figures apart.
+    """
     element = svg[svg.index("<svg") :]
     element = re.sub(r"<metadata>.*?</metadata>", "", element, flags=re.DOTALL)
     element = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{prefix}-", element)
@@ -83,17 +113,39 @@ def inline(svg: str, prefix: str) -> str:
 
 
 def label(name: str, most: int = 18) -> str:
-    """Return a client's or feature's name as a label: not too long, and no mathematics."""
+    """Return a name as a label, shortened, and with ``$`` escaped so that matplotlib reads no mathematics.
+
+    Parameters
+    ----------
+    name : str
+        Name of a client or a feature.
+    most : int
+        Largest number of characters.
+    """
     short = name if len(name) <= most else name[: most - 1] + "…"
     return short.replace("$", r"\$")
 
 
 def whole_numbers(axis: Any) -> None:
-    """Let an axis have ticks at whole numbers only."""
+    """Put the ticks of an axis at whole numbers only.
+
+    Parameters
+    ----------
+    axis : matplotlib.axis.Axis
+        The x or y axis of a plot.
+    """
     axis.get_major_locator().set_params(integer=True)
 
 
 def name_rows(axes: Axes, names: list[str]) -> None:
-    """Put names at the rows 0, 1, ... of a figure, the first on top."""
+    """Label the rows 0, 1, ... of a figure, the first on top.
+
+    Parameters
+    ----------
+    axes : matplotlib.axes.Axes
+        The axes whose rows are labelled.
+    names : list of str
+        One name per row.
+    """
     axes.set_yticks(range(len(names)), [label(name) for name in names])
     axes.set_ylim(len(names) - 0.4, -0.6)

@@ -1,4 +1,4 @@
-"""What a figure of the report is: how it is drawn, and all that a reader is told of it."""
+"""What a figure of the report consists of: how to draw it, and the texts about it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 Row: TypeAlias = Mapping[str, str]
 MOST_CLIENTS = 40
-"""Rows or columns of clients that stay legible."""
+"""Largest number of clients for which a figure stays legible."""
 NO_MODELS = (
     "no client's model is here: a server's clients keep theirs, each in its own folder, and a run that was interrupted "
     "has none"
@@ -21,31 +21,40 @@ NO_MODELS = (
 
 
 def no_numbers(result: RunResult, client: str | None) -> list[Row]:
-    """Return no table: the numbers of this figure are in a file of the run's folder."""
+    """Return no table: a file of the run's folder holds the numbers of this figure.
+
+    Parameters
+    ----------
+    result : RunResult
+        Ignored.
+    client : str or None
+        Ignored.
+    """
     return []
 
 
 @dataclass(frozen=True)
 class FigureKind:
-    """A figure of a run or a model. Each callable takes the result, and the client where ``per_client``.
+    """A figure of a run or a model. Each callable takes the result, and the client if ``per_client`` (else None).
 
-    Attributes
+    Parameters
     ----------
     title : str
+        Title in the report.
     hint : str
-        How to read it, in one or two sentences.
-    why_not : callable
-        Returns why it cannot be drawn; empty if it can.
-    caption : callable
-        Returns what it shows, in words and numbers.
-    draw : callable
-        Returns the matplotlib figure. It imports matplotlib itself.
-    numbers : callable
-        Returns the rows of a table with the numbers that are drawn.
+        How to read the figure, in one or two sentences.
+    why_not : callable (RunResult, str or None) -> str
+        Says why the figure cannot be drawn; empty if it can.
+    caption : callable (RunResult, str or None) -> str
+        Says what the figure shows, in words and numbers.
+    draw : callable (RunResult, str or None) -> Figure
+        Draws the figure. It imports matplotlib itself.
+    numbers : callable (RunResult, str or None) -> list of rows
+        Returns the numbers drawn, as rows of a table.
     of_model : bool
-        Whether a client's own folder has it too.
+        Whether the report of a client's own folder has this figure too.
     per_client : bool
-        Whether each client has one.
+        Whether each client has its own figure.
     """
 
     title: str

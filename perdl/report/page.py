@@ -1,4 +1,4 @@
-"""One page of HTML about a run or a client's model: everything inside, no network, no script."""
+"""The report of a run or a client's model: one self-contained page of HTML, without network and scripts."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from perdl.report.words import counted, first_of
 from perdl.results.run_result import RunResult, as_result
 
 REPORT = "report.html"
-"""Its name in the folder of a run or a client."""
+"""File name of the report in the folder of a run or a client."""
 _MOST_SVG = 1_000_000
-"""Bytes of a figure from which on its pixels are smaller."""
+"""A figure with more bytes than this as SVG is smaller as PNG."""
 _MOST_OWN = 8
-"""Clients whose own atoms are drawn."""
+"""Largest number of clients whose own atoms are drawn."""
 
 _PREPARED = {
     "window": "cut into windows of {} rows",
@@ -39,7 +39,7 @@ _OF_SOURCES = {
     "mnist": ("evaluation.", "data.majority"),
     "video": ("data.layout", "data.every", "data.n_frames", "data.masks"),
 }
-"""Settings that only runs of one kind of data have."""
+"""Settings that matter only for one kind of data."""
 _WHAT = {
     "summary.json": "settings, versions, why it ended, final numbers",
     "metrics.jsonl": "a row for each round and client",
@@ -60,7 +60,19 @@ _WHAT = {
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure of the page: its element, what it shows in words, and the numbers behind it."""
+    """A figure of the page.
+
+    Parameters
+    ----------
+    title : str
+        Title of the figure.
+    text : str
+        Caption: what the figure shows.
+    html : str
+        HTML element of the figure.
+    numbers : list of rows
+        The numbers drawn, as a table; may be empty.
+    """
 
     title: str
     text: str
@@ -70,7 +82,23 @@ class Picture:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page that is made of figures; ``why_not`` says why there are none."""
+    """A section of the page with figures of one kind.
+
+    Parameters
+    ----------
+    name : str
+        Key of ``FIGURES``.
+    title : str
+        Title of the section.
+    hint : str
+        How to read the figures.
+    pictures, more : list of Picture
+        The figure that is shown, and those that are folded away.
+    why_not : str
+        Why there are no figures; empty if there are.
+    note : str
+        How many figures are left out; may be empty.
+    """
 
     name: str
     title: str
@@ -82,12 +110,12 @@ class Section:
 
 
 def render_report(source: Any) -> str:
-    """Return the page.
+    """Return the page as HTML.
 
     Parameters
     ----------
     source : RunResult, PerDL or path
-        As in :mod:`perdl.plots`; also the folder of a run that failed or was interrupted.
+        The run or model, as in :mod:`perdl.plots`. The run may have failed or been interrupted.
 
     Raises
     ------
@@ -117,7 +145,7 @@ def render_report(source: Any) -> str:
 
 
 def _lead(result: RunResult) -> str:
-    """What came out, in words."""
+    """Return the result in words."""
     s, r_g, d = result.summary, result.global_dictionary.shape[1], len(result.global_dictionary)
     if result.client:
         own, used = result.local_dictionaries[result.client].shape[1], len(result.by_energy(result.client))
@@ -154,7 +182,7 @@ def _lead(result: RunResult) -> str:
 
 
 def _failure(result: RunResult) -> str:
-    """Why the run did not come to its end; empty if it did."""
+    """Return why the run did not come to its end; empty if it did."""
     reason = str(result.summary.get("stop_reason", ""))
     if result.client or reason in ("tolerance", "rounds"):
         return ""
@@ -166,7 +194,7 @@ def _failure(result: RunResult) -> str:
 
 
 def _notes(result: RunResult) -> list[str]:
-    """What makes the result doubtful: what the server saw, and what only the clients' own models tell."""
+    """Return warnings: those of the server, and one that only the clients' models can show."""
     notes = list(result.summary.get("warnings", []))
     r_g = result.global_dictionary.shape[1]
     if r_g and result.usage and not any("codes use" in note for note in notes):
@@ -181,7 +209,7 @@ def _notes(result: RunResult) -> list[str]:
 
 
 def _settings(settings: Mapping[str, Any]) -> tuple[list[tuple[str, str, str]], list[tuple[str, str]]]:
-    """Settings that differ from their defaults, with these, and the others; without those of other kinds of data."""
+    """Return the settings that differ from their defaults (with these), and the others, without irrelevant ones."""
     defaults = dict(_flat(Settings().model_dump(exclude_none=True)))
     foreign = tuple(
         name
@@ -209,7 +237,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
 
 
 def _source(result: RunResult) -> list[tuple[str, str]]:
-    """When it ran, on what, and in which units: names and texts."""
+    """Return when the run began, its data and its units, as names and texts."""
     summary = result.summary
     data = summary.get("settings", {}).get("data", {})
     rows = (
@@ -228,7 +256,7 @@ def _source(result: RunResult) -> list[tuple[str, str]]:
 
 
 def _units(data: Mapping[str, Any]) -> str:
-    """What was done to the samples before they were learnt from, and so in which units atoms are."""
+    """Say how the samples were preprocessed: atoms are in the units of the preprocessed samples."""
     texts = [text.format(data[key]) for key, text in _PREPARED.items() if data.get(key)]
     if data.get("scale", "none") != "none":
         texts.append(f"scaled ({data['scale']})")
@@ -236,7 +264,7 @@ def _units(data: Mapping[str, Any]) -> str:
 
 
 def _sections(result: RunResult) -> Iterator[Section]:
-    """Draw what there is to draw, in the order of the page."""
+    """Draw all figures that can be drawn, in the order of the page."""
     for name, kind in FIGURES.items():
         if result.client and not kind.of_model:
             continue
@@ -267,7 +295,7 @@ def _picture(name: str, kind: FigureKind, result: RunResult, client: str | None)
 
 
 def _participants(result: RunResult) -> list[dict[str, str]]:
-    """A row for each client: what it brought, when it was there, what came out."""
+    """Return a row for each client: its samples and atoms, the rounds it answered, its results."""
     answered = answered_rounds(result)
     with_files = any("file" in facts for facts in result.clients.values())
     rows = []
@@ -293,7 +321,7 @@ def _participants(result: RunResult) -> list[dict[str, str]]:
 
 
 def _files(folder: Path | None) -> list[tuple[str, str, str]]:
-    """Name, size and purpose of what lies in the folder."""
+    """Return name, size and purpose of each file in the folder."""
     rows = []
     for path in sorted(folder.iterdir()) if folder is not None and folder.is_dir() else ():
         if path.name.startswith(".") or path.name == REPORT:
@@ -305,7 +333,7 @@ def _files(folder: Path | None) -> list[tuple[str, str, str]]:
 
 
 def _traffic(phases: Mapping[str, Mapping[str, int]]) -> list[tuple[str, str, str]]:
-    """Bytes by phase and direction, and their sums."""
+    """Return the bytes by phase and direction, and their sums."""
     rows = [(phase, way.get("to_clients", 0), way.get("to_server", 0)) for phase, way in phases.items()]
     if rows:
         rows.append(("all", sum(row[1] for row in rows), sum(row[2] for row in rows)))

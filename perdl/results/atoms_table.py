@@ -1,4 +1,4 @@
-"""Atoms as a table that every program reads: a row a feature, a column an atom."""
+"""Atoms as CSV: one row per feature, one column per atom."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from perdl.results.run_result import RunResult
 def write_atoms(result: RunResult, path: Path) -> None:
     """Write the atoms as CSV.
 
+    The first column holds the names of the features, or their numbers. Then come ``shared 1``, ``shared 2``, ..., and
+    for each client whose model is known the own atoms that its samples use, the one with most energy first: ``NAME own
+    3``. Numbers count from 1, as in the figures. Signs are those of the dictionary.
+
     Parameters
     ----------
     result : RunResult
+        The run or model.
     path : Path
-        The file. Its first column holds the features' names, or their numbers where they have none. The columns are
-        ``shared 1``, ``shared 2``, ...; then, of each client whose model is known, the own atoms that its samples use,
-        the one that carries most energy first: ``NAME own 3``. Numbers count from 1, as in the figures. Signs are those
-        of the dictionary.
+        File to write.
     """
     D = result.global_dictionary
     columns = {f"shared {k + 1}": D[:, k] for k in range(D.shape[1])}

@@ -1,4 +1,4 @@
-"""Write samples anew with a client's model: what is shared, what is its own, or both; in the files' own units."""
+"""Reconstruct samples with a client's model, in the units of the file: their shared part, own part, or both."""
 
 from __future__ import annotations
 
@@ -22,19 +22,18 @@ PARTS = get_args(Part)
 
 @dataclass(frozen=True)
 class Reconstruction:
-    """Samples written anew.
+    """Reconstructed samples and their error.
 
-    Attributes
+    Parameters
     ----------
     rows : (n, d) array
-        In rows, as people have them, whole as they were before they were cut.
+        Samples in rows, whole, as before any cut into windows or patches.
     error : float
-        ||Z - DX|| / ||Z|| of samples as the run learnt from them, cut and preprocessed: what the part alone leaves. Of
-        ``all`` and ``rest`` it is with all atoms, as in the table of a run, whose shared share is 1 - error² of
-        ``shared``.
+        ||Z - DX|| / ||Z||, where Z are the cut and preprocessed samples: what the part alone leaves. For ``all`` and
+        ``rest`` it is of all atoms, as the table of a run shows it.
     error_in_units : float
-        ||Y - reconstruction|| / ||Y|| of the samples as they came, with all atoms. Where they lie far from zero it is
-        smaller, for their mean counts as explained.
+        ||Y - reconstruction|| / ||Y||, where Y are the samples of the file, with all atoms. It is smaller for samples
+        far from zero, because their mean counts as explained.
     """
 
     rows: Floats
@@ -63,19 +62,19 @@ class Reconstruction:
 def reconstruct(
     model: ClientModel, samples: Samples, part: Part = "all", n_nonzero: int | None = None
 ) -> Reconstruction:
-    """Return samples as a model's atoms write them.
+    """Reconstruct samples with a model's atoms.
 
     Parameters
     ----------
     model : ClientModel
-        Its preprocessing is done to the samples and undone again: windows and patches are cut end to end, or as they
-        were if they overlapped, and averaged where they overlap.
+        The client's model. Its preprocessing is applied and undone. Overlapping windows and patches are averaged.
     samples : Samples
-        Of the features that the model knows.
+        Samples with the features of the model.
     part : {"all", "shared", "own", "rest"}
-        ``shared`` and ``own`` add up to ``all`` (with ``center`` the mean is in ``own``), and ``rest`` is what is left.
+        What to return. ``shared`` and ``own`` add up to ``all`` (with ``center`` the mean is own); ``rest`` is what
+        ``all`` leaves over.
     n_nonzero : int, optional
-        At most so many atoms a sample, by orthogonal matching pursuit; default the coder that the run learnt with.
+        Largest number of atoms per sample, by orthogonal matching pursuit. By default the coder of the run is used.
 
     Returns
     -------
@@ -84,7 +83,7 @@ def reconstruct(
     Raises
     ------
     DataError, SettingsError
-        If the samples are not of the model's features, or cannot be cut.
+        If the samples have other features than the model, or cannot be cut.
     """
     check_features(model, samples)
     if n_nonzero is not None and n_nonzero < 0:
@@ -112,12 +111,19 @@ def reconstruct(
 
 
 def check_features(model: ClientModel, samples: Samples) -> None:
-    """Hold samples to the features of a model.
+    """Raise if samples have other features than a model.
+
+    Parameters
+    ----------
+    model : ClientModel
+        The client's model.
+    samples : Samples
+        Samples to check.
 
     Raises
     ------
     DataError
-        With both numbers, or the first name that differs.
+        It names both numbers of features, or the first name that differs.
     """
     cut = model.cut
     same = len(samples.data) == math.prod(cut.shape)
@@ -145,12 +151,23 @@ def check_features(model: ClientModel, samples: Samples) -> None:
 
 
 def write_rows(rows: Floats, path: Path, shape: tuple[int, ...], names: tuple[str, ...]) -> None:
-    """Write samples as ``.csv`` with the names of features if they have any, or as ``.npy`` in the shape they had.
+    """Write samples as ``.csv`` with the names of the features, or as ``.npy`` in their shape.
+
+    Parameters
+    ----------
+    rows : (n, d) array
+        Samples in rows.
+    path : Path
+        File to write; its suffix is the format.
+    shape : tuple of int
+        Shape of one sample, for ``.npy``.
+    names : tuple of str
+        Names of the features, for ``.csv``; may be empty.
 
     Raises
     ------
     SettingsError
-        If the name ends otherwise.
+        If the suffix is neither ``.csv`` nor ``.npy``.
     """
     if path.suffix not in (".csv", ".npy"):
         raise SettingsError(f"--output {path}: must end in .csv or .npy")

@@ -1,4 +1,4 @@
-"""`RunResult`: all that is known of a run, or of one client's model, and the one reader of both."""
+"""`RunResult`: the results of a run, or one client's model, and the functions that read them."""
 
 from __future__ import annotations
 
@@ -21,40 +21,41 @@ if TYPE_CHECKING:
 Floats = NDArray[np.floating]
 
 UNUSED = 1e-4
-"""Share of the energy of the data below which an atom counts as unused."""
+"""An atom with a smaller share of the energy of the data is unused."""
 
 
 @dataclass(frozen=True, repr=False)
 class RunResult:
-    """What a run left in its folder, or a client in its own. What is not known is empty.
+    """The results in a run's folder, or in a client's own folder. What is not known is empty.
 
-    Attributes
+    Parameters
     ----------
     folder : Path, optional
-        None for a fitted `PerDL`.
+        The folder; None for a fitted `PerDL`.
     summary : dict
-        ``summary.json``; empty for a client's own folder.
+        Content of ``summary.json``; empty for a client's own folder.
     global_dictionary : (d, r_g) array
-        Columns are atoms, as in the files.
+        D^g; columns are atoms, as in the files.
     consensus : (r_g,) array
+        1 where all clients' versions of an atom agree.
     local_dictionaries : dict of str to (d, r_l) array
-        By client; empty for a server's folder, whose clients keep their own.
+        Local dictionary of each client; empty for a server's folder, because clients keep theirs.
     usage : dict of str to (r,) array
-        By client: the share of its data's energy that each atom carries, global atoms first.
+        Share of the energy of a client's data that each of its atoms carries, global atoms first.
     history : list of dict
-        One row a round.
+        One row per round.
     metrics : list of dict
-        One row a round and client.
+        One row per round and client.
     shape : tuple of int
-        Of one sample; (d,) if it is nothing but features.
+        Shape of one sample; (d,) if samples are plain rows of features.
     feature_names : tuple of str
-        Empty if they have none, or if the clients keep them to themselves.
+        Names of the features; empty if there are none, or if only the clients know them.
     is_series : bool
-        Whether a sample of two axes is (time, channel) and no image.
+        Whether a sample of two axes is (time, channel) rather than an image.
     client : str
-        Whose own folder it is; empty for a run.
-    measures : dict of str to number
-        Of a client's own folder: its error and the shares of its data's energy.
+        Name of the client whose own folder it is; empty for a run.
+    measures : mapping of str to float
+        Error of the client's model, and its shares of the energy; only for a client's own folder.
     """
 
     folder: Path | None
@@ -93,16 +94,23 @@ class RunResult:
         return dict(self.summary.get("clients", {}))
 
     def atoms(self, client: str | None = None) -> Floats:
-        """Return a client's own atoms (d, r_l); without one the shared atoms (d, r_g)."""
-        return self.global_dictionary if client is None else self.local_dictionaries[client]
-
-    def energies(self, client: str | None = None) -> Floats | None:
-        """Return the share of energy that each of :meth:`atoms` carries; None if that is not known.
+        """Return the atoms of a client (d, r_l), or the shared atoms (d, r_g).
 
         Parameters
         ----------
         client : str, optional
-            Whose own atoms. Without one the shared atoms, each with the largest share that it has at any client.
+            Client whose own atoms are returned. By default the shared atoms are.
+        """
+        return self.global_dictionary if client is None else self.local_dictionaries[client]
+
+    def energies(self, client: str | None = None) -> Floats | None:
+        """Return the share of the energy that each of :meth:`atoms` carries; None if not known.
+
+        Parameters
+        ----------
+        client : str, optional
+            Client whose own atoms are meant. By default the shared atoms are, each with its largest share at any
+            client.
         """
         r_g = self.global_dictionary.shape[1]
         if client is not None:
@@ -110,12 +118,24 @@ class RunResult:
         return np.max([u[:r_g] for u in self.usage.values()], axis=0) if self.usage else None
 
     def unused(self, client: str | None = None) -> list[int]:
-        """Return which of :meth:`atoms` next to no sample uses; none if that is not known."""
+        """Return the indices of the :meth:`atoms` that next to no sample uses; none if not known.
+
+        Parameters
+        ----------
+        client : str, optional
+            Client whose own atoms are meant. By default the shared atoms are.
+        """
         energies = self.energies(client)
         return [] if energies is None else [int(k) for k in np.flatnonzero(energies < UNUSED)]
 
     def by_energy(self, client: str | None = None) -> list[int]:
-        """Return which of :meth:`atoms` are used, those that carry most first; all, in their order, if not known."""
+        """Return the indices of the :meth:`atoms` in use, those with most energy first; all of them if not known.
+
+        Parameters
+        ----------
+        client : str, optional
+            Client whose own atoms are meant. By default the shared atoms are.
+        """
         energies = self.energies(client)
         if energies is None:
             return list(range(self.atoms(client).shape[1]))
@@ -129,8 +149,8 @@ def read_run(folder: str | Path) -> RunResult:
     Parameters
     ----------
     folder : path
-        Of `perdl simulate`, `perdl server` or :func:`perdl.simulate`. Of a run that failed before it had matched its
-        clients, the arrays are empty.
+        Folder of `perdl simulate`, `perdl server` or :func:`perdl.simulate`. If the run failed before matching, the
+        arrays are empty.
 
     Returns
     -------
@@ -139,7 +159,7 @@ def read_run(folder: str | Path) -> RunResult:
     Raises
     ------
     PerdlError
-        If no run ended there.
+        If the folder holds no run that ended.
     """
     folder = Path(folder)
     summary = read_summary(folder)
@@ -200,7 +220,7 @@ def read_client(folder: str | Path) -> RunResult:
 
 
 def as_result(source: Any) -> RunResult:
-    """Return what is known of a run or a model.
+    """Return the results of a run or a model.
 
     Parameters
     ----------
@@ -210,7 +230,7 @@ def as_result(source: Any) -> RunResult:
     Raises
     ------
     PerdlError
-        If there is nothing of the kind.
+        If the source is none of these.
     """
     if isinstance(source, RunResult):
         return source
@@ -232,12 +252,12 @@ def read_summary(folder: Path) -> dict[str, Any]:
     Parameters
     ----------
     folder : Path
-        Of the run.
+        Folder of the run.
 
     Raises
     ------
     PerdlError
-        If there is none.
+        If the file is missing, or is not the summary of a run.
     """
     path = folder / "summary.json"
     try:
@@ -283,7 +303,7 @@ def _is_series(summary: Mapping[str, Any], shape: tuple[int, ...]) -> bool:
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a file of JSON lines. A line that is cut short is left out."""
+    """Return the rows of a file of JSON lines, without lines that were cut short."""
     rows = []
     with suppress(FileNotFoundError):
         for line in path.read_text(encoding="utf-8").splitlines():

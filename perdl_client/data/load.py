@@ -92,7 +92,17 @@ def _warn_of_units(samples: Samples, identity: Identity, settings: Settings) -> 
 
 
 def require_moderate(Y: Floats, whose: str, cure: str) -> None:
-    """Raise if numbers are so large or small that sums of squares overflow or underflow."""
+    """Raise if numbers are so large or small that sums of squares overflow or underflow.
+
+    Parameters
+    ----------
+    Y : (d, n) array
+        Samples, in columns.
+    whose : str
+        What the error begins with.
+    cure : str
+        What the error ends with.
+    """
     largest, limits = max(float(Y.max()), -float(Y.min())), np.finfo(Y.dtype)
     if not largest < limits.max**0.25:
         raise DataError(f"{whose} up to {largest:.3g}, too large for {Y.dtype}: {cure}")

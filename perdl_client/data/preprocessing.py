@@ -274,7 +274,19 @@ def whitening(Z: Floats) -> Floats:
 
 
 def agreed_constants(text: str, d: int, channels: int, name: str) -> Floats:
-    """Return the constants of ``divide_by`` for d features: one for all, one for each, or one for each channel."""
+    """Return the constants of ``divide_by`` for d features: one for all, one for each, or one for each channel.
+
+    Parameters
+    ----------
+    text : str
+        ``data.divide_by``.
+    d : int
+        Number of features.
+    channels : int
+        Number of channels that the features repeat, d if there are none.
+    name : str
+        The client, for the error.
+    """
     values = np.array(numbers_in(text))
     if len(values) not in (1, channels, d):
         each = f"{d} features" if channels == d else f"{channels} channels"

@@ -20,9 +20,12 @@ T = TypeVar("T")
 class NoColumnError(DataError):
     """A column that is to be left out has a name, and the file has none of this name.
 
-    Attributes
+    Parameters
     ----------
+    message : str
+        The error, with the file and the cure.
     column : str
+        The name.
     """
 
     def __init__(self, message: str, column: str) -> None:
@@ -35,7 +38,17 @@ Absent = dict[str, list[NoColumnError]]
 
 
 def leaving_out(drop: str | None, read: Callable[[str | None], T], absent: Absent) -> T:
-    """Return what ``read`` gives for ``drop`` without the columns that the file lacks; ``absent`` is told of them."""
+    """Return what ``read`` gives for ``drop`` without the columns that the file lacks; ``absent`` is told of them.
+
+    Parameters
+    ----------
+    drop : str, optional
+        Columns to leave out, separated by commas.
+    read : callable (str or None) -> object
+        Reads the file without the columns that it is given.
+    absent : dict
+        Filled with the errors, by column.
+    """
     while True:
         try:
             return read(drop)
@@ -45,7 +58,15 @@ def leaving_out(drop: str | None, read: Callable[[str | None], T], absent: Absen
 
 
 def require_some_have(absent: Mapping[str, Sequence[NoColumnError]], n_files: int) -> None:
-    """Raise a file's error if a column that is to be left out is in none of the files; one that has a cure, if any."""
+    """Raise a file's error if a column that is to be left out is in none of the files; one that has a cure, if any.
+
+    Parameters
+    ----------
+    absent : mapping of str to sequence of NoColumnError
+        Errors of the files that lack a column, by column.
+    n_files : int
+        Number of files that were read.
+    """
     for errors in absent.values():
         if len(errors) == n_files:
             raise next((error for error in errors if "did you mean" in str(error)), errors[0])
@@ -56,7 +77,15 @@ def _wanted(drop: str | None) -> list[str]:
 
 
 def without(drop: str | None, columns: Collection[str]) -> str | None:
-    """Return columns to leave out but these, as text with commas between; None if none is left."""
+    """Return columns to leave out but these, as text with commas between; None if none is left.
+
+    Parameters
+    ----------
+    drop : str, optional
+        Columns to leave out, separated by commas.
+    columns : collection of str
+        Columns to take off this list.
+    """
     return _as_cells([cell for cell in _wanted(drop) if cell not in columns]) or None
 
 
@@ -156,7 +185,15 @@ def _as_cells(names: Sequence[str]) -> str:
 
 
 def leave_out_odd(found: Sequence[str], expected: Sequence[str]) -> str:
-    """Say how the columns that only one of two files has are left out; nothing if they are many."""
+    """Say how the columns that only one of two files has are left out; nothing if they are many.
+
+    Parameters
+    ----------
+    found : sequence of str
+        Names of the columns in the file.
+    expected : sequence of str
+        Names of the columns that are needed.
+    """
     odd = [name for names in _odd(found, expected) for name in names]
     if len(odd) > 3:
         return ""
@@ -173,7 +210,15 @@ def _odd(found: Sequence[str], expected: Sequence[str]) -> tuple[list[str], list
 
 
 def lacking(found: Sequence[str], expected: Sequence[str]) -> str:
-    """Say which columns are missing or too many, by name; empty if none is."""
+    """Say which columns are missing or too many, by name; empty if none is.
+
+    Parameters
+    ----------
+    found : sequence of str
+        Names of the columns in the file.
+    expected : sequence of str
+        Names of the columns that are needed.
+    """
     missing, more = _odd(found, expected)
     said = [f"lacks {_columns(missing)}"] if missing else []
     return " and ".join(said + ([f"has {_columns(more)} more"] if more else []))

@@ -47,7 +47,13 @@ def is_left_behind(entry: Path) -> bool:
 
 
 def nearest(path: str) -> str:
-    """Return the path or glob most like one that nothing matches, if there is one that something does."""
+    """Return the path or glob most like one that nothing matches, if there is one that something does.
+
+    Parameters
+    ----------
+    path : str
+        Path or glob that leads nowhere.
+    """
     there = Path()
     with suppress(OSError, ValueError):
         for part in Path(path).parts:

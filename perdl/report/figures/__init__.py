@@ -1,4 +1,4 @@
-"""The figures of a run or a model. To add one: a file here, and an entry below."""
+"""The figures of a run or a model. To add one, write a file here and an entry below."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures: the shared atoms, and a client's own, as what their features are: images, curves, or bars with names."""
+"""Figures: the shared atoms, and a client's own. Atoms are drawn as images, as curves, or as bars with names."""
 
 from __future__ import annotations
 
@@ -18,36 +18,50 @@ if TYPE_CHECKING:
 Floats = NDArray[np.floating]
 
 SHORT = 24
-"""Features that can have a bar and a name each."""
+"""Largest number of features for which each gets a bar and a name."""
 MOST = {"images": 100, "curves": 30, "bars": 8}
-"""Atoms that can be told apart in one figure."""
+"""Largest number of atoms in one figure."""
 _CHANNELS = ("-", "--", ":", "-.")
 
 
 def kind_of(result: RunResult) -> str:
-    """Return what the atoms are drawn as: a key of ``MOST``."""
+    """Return how the atoms are drawn: "images", "curves" or "bars".
+
+    Parameters
+    ----------
+    result : RunResult
+        The run or model.
+    """
     if len(result.shape) in (2, 3) and not result.is_series:
         return "images"
     return "bars" if np.prod(result.shape) <= SHORT and not result.is_series else "curves"
 
 
 def turned(D: Floats) -> Floats:
-    """Return atoms (d, r) with signs turned so that the part of more energy is positive."""
+    """Return atoms with signs turned so that the part with more energy is positive.
+
+    Parameters
+    ----------
+    D : (d, r) array
+        Atoms in columns.
+    """
     signs = np.where((D * np.abs(D)).sum(axis=0) < 0, -1.0, 1.0)
     out: Floats = D * signs
     return out
 
 
 def atoms_to_draw(result: RunResult, client: str | None, unused: bool = False) -> list[int]:
-    """Return which atoms are drawn, and in which order.
+    """Return the indices of the atoms to draw, in order.
 
     Parameters
     ----------
     result : RunResult
+        The run or model.
     client : str, optional
-        Whose own atoms: those in use, the one that carries most first. Without it all shared atoms in their order.
+        Client whose own atoms are drawn: those in use, the one with most energy first. By default all shared atoms are
+        drawn, in their order.
     unused : bool
-        Whether own atoms that next to no sample uses are drawn too, as the last.
+        Whether to add unused own atoms at the end.
     """
     if client is None:
         return list(range(result.global_dictionary.shape[1]))
@@ -55,7 +69,17 @@ def atoms_to_draw(result: RunResult, client: str | None, unused: bool = False) -
 
 
 def draw_atoms(result: RunResult, client: str | None, unused: bool = False) -> Figure:
-    """Return a figure of atoms, numbered as in the dictionary; those that are not used are pale, or crossed out."""
+    """Return a figure of atoms, numbered as in the dictionary. Unused ones are pale or crossed out.
+
+    Parameters
+    ----------
+    result : RunResult
+        The run or model.
+    client : str or None
+        Client whose own atoms are drawn; None draws the shared atoms.
+    unused : bool
+        Whether to add unused own atoms at the end.
+    """
     kind, chosen = kind_of(result), atoms_to_draw(result, client, unused)
     chosen = chosen[: MOST[kind]]
     D = turned(result.atoms(client)[:, chosen].astype(float))
@@ -114,7 +138,7 @@ def _what_is_drawn(result: RunResult, client: str | None, whose: str) -> str:
     if kind == "bars":
         largest = [(k, _largest(result, D[:, k])) for k in atoms_to_draw(result, client)[:3]]
         text += f" Largest: {'; '.join(f'{name} in atom {k + 1}' for k, name in largest)}."
-        if not result.feature_names and not result.local_dictionaries:  # a server's
+        if not result.feature_names and not result.local_dictionaries:  # a server's folder
             text += " Features are numbered: their names stay with the clients; a client's own report has them."
     return text
 
@@ -124,7 +148,13 @@ def _largest(result: RunResult, atom: Any) -> str:
 
 
 def names_of(result: RunResult) -> list[str]:
-    """Return the features' names, or their numbers as names."""
+    """Return the names of the features, or ``feature 1``, ``feature 2``, ...
+
+    Parameters
+    ----------
+    result : RunResult
+        The run or model.
+    """
     d = len(result.global_dictionary) or max((len(D) for D in result.local_dictionaries.values()), default=0)
     names = list(result.feature_names)
     return names if len(names) == d else [f"feature {j + 1}" for j in range(d)]
@@ -141,7 +171,7 @@ def _numbers(result: RunResult, client: str | None) -> list[Row]:
 
 
 def _images(D: Floats, result: RunResult, numbers: list[int], unused: set[int]) -> Figure:
-    """One image an atom, in rows; grey is zero."""
+    """Draw one image per atom, row by row; grey is zero."""
     from perdl.report.drawing import new_figure
 
     height, width, *channels = result.shape
@@ -178,7 +208,7 @@ def _images(D: Floats, result: RunResult, numbers: list[int], unused: set[int]) 
 
 
 def _curves(D: Floats, result: RunResult, numbers: list[int], unused: set[int]) -> Figure:
-    """One line an atom, each about its own zero; channels of a series differ in their dashes."""
+    """Draw one curve per atom, each about its own zero line; channels of a series differ in their dashes."""
     from perdl.report.drawing import INK, PALE, new_figure
 
     n = D.shape[1]
@@ -203,7 +233,7 @@ def _curves(D: Floats, result: RunResult, numbers: list[int], unused: set[int]) 
 
 
 def _bars(D: Floats, result: RunResult, numbers: list[int], unused: set[int]) -> Figure:
-    """A row a feature, a column an atom; all bars on one scale."""
+    """Draw a row per feature and a column per atom; all bars have the same scale."""
     from perdl.report.drawing import PALE, SHARED, label, new_figure
 
     d, n = D.shape

@@ -20,7 +20,13 @@ Floats = NDArray[np.floating]
 
 
 def answered_rounds(result: RunResult) -> dict[str, list[int]]:
-    """Return the rounds that each client answered, in the order of their names."""
+    """Return the rounds that each client answered; clients are sorted by name.
+
+    Parameters
+    ----------
+    result : RunResult
+        The run.
+    """
     rounds: dict[str, list[int]] = {name: [] for name in result.clients}
     for row in result.metrics:
         rounds.setdefault(row["client"], []).append(row["round"])
@@ -32,7 +38,7 @@ def _why_not(result: RunResult, client: str | None) -> str:
         return ""
     if not result.history:
         return "no round was done"
-    return "who answered which round is in a run's folder alone; give that, see output"
+    return "only a run's folder says who answered which round; give that, see output"
 
 
 def _draw(result: RunResult, client: str | None) -> Figure:
@@ -54,7 +60,7 @@ def _draw(result: RunResult, client: str | None) -> Figure:
 
 
 def _spans(rounds: Sequence[int]) -> tuple[Floats, Floats]:
-    """First and last of each run of consecutive rounds."""
+    """Return the first and the last of each series of consecutive rounds."""
     t = np.array(sorted(rounds), dtype=float)
     breaks = np.flatnonzero(np.diff(t) > 1)
     return t[np.r_[0, breaks + 1]] if len(t) else t, t[np.r_[breaks, len(t) - 1]] if len(t) else t

@@ -1,4 +1,4 @@
-"""Figure: how near the matched atoms lay before the first round, and what chance gives."""
+"""Figure: distances of matched atoms before the first round, compared with those of unrelated atoms."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ if TYPE_CHECKING:
 
 
 def mean_edges(result: RunResult) -> NDArray[np.floating]:
-    """Return the mean distance of neighbours on each path: ``path_lengths`` are sums over its N - 1 edges."""
+    """Return the mean edge of each path: its length in ``path_lengths`` over its N - 1 edges.
+
+    Parameters
+    ----------
+    result : RunResult
+        The run.
+    """
     lengths = np.asarray(result.summary.get("path_lengths") or [], dtype=float)
     edges: NDArray[np.floating] = lengths / max(len(result.clients) - 1, 1)
     return edges
@@ -30,7 +36,7 @@ def _why_not(result: RunResult, client: str | None) -> str:
     if not result.summary:
         return "a client's folder tells nothing of the matching: see the server's"
     if not len(mean_edges(result)):
-        return "nothing was matched" if not result.summary.get("n_global") else "it was not told how atoms matched"
+        return "nothing was matched" if not result.summary.get("n_global") else "the path lengths are not known"
     return "there is one client alone, and no path" if len(result.clients) < 2 else ""
 
 

@@ -1,4 +1,4 @@
-"""Figure: how much of each client's data each shared atom carries, and its own atoms together."""
+"""Figure: the share of each client's energy that each shared atom carries, and that all its own atoms carry."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _why_not(result: RunResult, client: str | None) -> str:
         return ""
     if result.summary and not result.local_dictionaries:
         return NO_MODELS
-    return "it was not noted how much each atom carries"
+    return "it is not known how much each atom carries"
 
 
 def _draw(result: RunResult, client: str | None) -> Figure:

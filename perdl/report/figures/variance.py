@@ -1,4 +1,4 @@
-"""Figure: which shares of each client's energy are shared, its own, and unexplained."""
+"""Figure: the shares of each client's energy that are shared, its own, and unexplained."""
 
 from __future__ import annotations
 
@@ -15,7 +15,15 @@ if TYPE_CHECKING:
 
 
 def explained_parts(result: RunResult) -> dict[str, tuple[float, float, float]]:
-    """Return the shares of each client's energy that are shared, its own, and unexplained; of those who told."""
+    """Return the shares of each client's energy that are shared, its own, and unexplained.
+
+    Clients that did not report them are left out.
+
+    Parameters
+    ----------
+    result : RunResult
+        The run.
+    """
     found = {}
     for name, facts in result.clients.items():
         if facts.get("final_shared") is not None and facts.get("final_own") is not None:
@@ -29,7 +37,7 @@ def _why_not(result: RunResult, client: str | None) -> str:
         return ""
     if not result.summary:
         return "shares of a client are in the server's folder"
-    return "no client told what its atoms explain in the end"
+    return "no client reported what its atoms explain in the end"
 
 
 def _draw(result: RunResult, client: str | None) -> Figure:
@@ -52,7 +60,13 @@ def _draw(result: RunResult, client: str | None) -> Figure:
 
 
 def main_finding(result: RunResult) -> str:
-    """Return the medians over the clients as one sentence."""
+    """Return one sentence with the medians over the clients.
+
+    Parameters
+    ----------
+    result : RunResult
+        The run.
+    """
     shared, own, rest = np.median(list(explained_parts(result).values()), axis=0)
     return (
         f"Of the energy of a client's data, shared atoms explain {shared:.0%} (median), own atoms {own:.0%} more, and "

@@ -202,7 +202,7 @@ def test_a_folder_that_tells_less_shows_what_it_has(run, tmp_path):
     summary["settings"]["gone"] = {"since": 1}
     (tmp_path / "less" / "summary.json").write_text(json.dumps(summary))
     page = check(render_report(tmp_path / "less"))
-    assert "no client told what its atoms explain" in page.said
+    assert "no client reported what its atoms explain" in page.said
     assert "gone.since" in page.said
 
 

@@ -231,7 +231,7 @@ def test_the_same_run_gives_the_same_bytes(run):
 
 
 def test_what_cannot_be_drawn_says_why(run, model, tmp_path):
-    with pytest.raises(PerdlError, match="who answered which round is in a run"):
+    with pytest.raises(PerdlError, match="only a run's folder says who answered which round"):
         plots.participation(model)
     with pytest.raises(PerdlError, match="there is no client eve; there are client-1"):
         plots.atoms(run, "eve")
