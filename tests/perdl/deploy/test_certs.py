@@ -305,7 +305,8 @@ def test_plain_text_to_another_machine_needs_a_second_word(tmp_path, monkeypatch
     monkeypatch.setattr("perdl_client.node.runner.run_client", lambda server, *_, **__: print(f"would join {server}"))
     done = CliRunner().invoke(app, arguments)
     model = tmp_path / "perdl-clients" / "a"
-    assert (done.exit_code, done.stdout) == (0, f"would join 192.0.2.1:9\na: done: its model is in {model}\n")
+    assert done.exit_code == 0
+    assert done.stdout.endswith(f"would join 192.0.2.1:9\na: done: its model is in {model}\n")
 
 
 def test_the_command_tells_what_it_made(tmp_path):
