@@ -12,8 +12,8 @@ class Aggregation:
 
     Parameters
     ----------
-    contribution : {"atoms", "stretched"}
-        What clients send: ``atoms`` is D^g_i; ``stretched`` is D^g_i P^gg_i from the client's polar decomposition Y
+    contribution : {"atoms", "procrustes"}
+        What clients send: ``atoms`` is D^g_i; ``procrustes`` is D^g_i P^gg_i from the client's polar decomposition Y
         X' = D P, which needs orthonormal learners.
     weighted : bool
         Whether clients also send the r^g energies.
@@ -23,7 +23,7 @@ class Aggregation:
         Whether it tolerates hostile clients. ``matching = auto`` then uses ``star``.
     """
 
-    contribution: Literal["atoms", "stretched"] = "atoms"
+    contribution: Literal["atoms", "procrustes"] = "atoms"
     weighted: bool = False
     orthonormal: bool = False
     robust: bool = False
@@ -34,7 +34,7 @@ AGGREGATIONS: dict[str, Aggregation] = {
     "normalized": Aggregation(),
     "polar": Aggregation(orthonormal=True),
     "energy": Aggregation(weighted=True, orthonormal=True),
-    "procrustes": Aggregation(contribution="stretched", orthonormal=True),
+    "procrustes": Aggregation(contribution="procrustes", orthonormal=True),
     "trimmed": Aggregation(robust=True),
     "geometric-median": Aggregation(robust=True),
 }

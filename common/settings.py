@@ -105,7 +105,7 @@ class Settings(LearningSettings):  # numpydoc ignore=PR01
         base = self.model_dump(include=set(LearningSettings.model_fields))
         values = {**base, **self.clients.get(name, {}), **(own or {})}
         one = _validated(LearningSettings, values, f"clients.{name}" if name else "")
-        if AGGREGATIONS[self.aggregation].contribution == "stretched" and not LEARNERS[one.learner].orthonormal:
+        if AGGREGATIONS[self.aggregation].contribution == "procrustes" and not LEARNERS[one.learner].orthonormal:
             where = f" (clients.{name})" if name else ""
             fitting = " or ".join(f'"{key}"' for key, learner in LEARNERS.items() if learner.orthonormal)
             raise SettingsError(

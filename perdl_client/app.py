@@ -25,6 +25,7 @@ from common.learning_settings import LearningSettings
 from common.logs import FAULT, about, join_log, log_file
 from common.protocol import FINISH, INITIALISE, UPDATE, Payload, ProtocolError, Scalar, pack, unpack
 from common.settings import Settings, settings_from_values
+from common.statistics import largest_feature_share, mean_share, rms
 from common.threads import one_blas_thread
 from perdl_client.data.load import ClientData, load_data
 from perdl_client.data.memory import memory_of
@@ -32,7 +33,6 @@ from perdl_client.data.samples import names_mark
 from perdl_client.data.sources import truth
 from perdl_client.identity import Identity, is_simulation
 from perdl_client.learning.client import ClientLearner
-from perdl_client.learning.initialization import largest_feature_share, mean_share, rms
 from perdl_client.learning.local_update import relative_error
 from perdl_client.model import ClientModel, carried, save_model, shares
 from perdl_client.state import NOTHING_USED, ClientState, find_state, save_state

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from common.coders import CODERS, Coder, omp
 from common.errors import PerdlError
 from common.files import ForeignFileError, read_record, write_record
+from common.statistics import atom_energies
 from perdl_client.data.preprocessing import Preprocessing
 from perdl_client.data.windows_patches import Cut
-from perdl_client.learning.initialization import usage
 from perdl_client.learning.local_update import relative_error
 
 Floats = NDArray[np.floating]
@@ -195,7 +195,7 @@ def carried(X: Floats, Y: Floats) -> Floats:
     Y : (d, n) array
         Preprocessed samples, in columns.
     """
-    share: Floats = usage(X) / max(float(np.linalg.norm(Y)) ** 2, np.finfo(np.float64).tiny)
+    share: Floats = atom_energies(X) / max(float(np.linalg.norm(Y)) ** 2, np.finfo(np.float64).tiny)
     return share
 
 

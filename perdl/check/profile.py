@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from common.errors import DataError, SettingsError
 from common.settings import Settings
+from common.statistics import mean_share
 from common.words import listed
 from perdl.check.suggest import Spectrum, spectrum
 from perdl_client.data.moments import finite_sizes, variances
@@ -18,7 +19,6 @@ from perdl_client.data.quality import SampleStatistics, sample_statistics
 from perdl_client.data.samples import Samples
 from perdl_client.data.units import labels
 from perdl_client.data.windows_patches import cut_of
-from perdl_client.learning.initialization import mean_share
 
 Floats = NDArray[np.floating]
 

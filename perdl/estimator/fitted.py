@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from common.errors import PerdlError
 from common.files import ForeignFileError, read_record, write_record
 from common.settings import Settings, settings_from_values
+from common.statistics import rms
 from perdl.perma import adapt
 from perdl_client.data.preprocessing import Preprocessing, fit_preprocessing
 from perdl_client.data.windows_patches import Cut
 from perdl_client.learning.client import ClientLearner
-from perdl_client.learning.initialization import rms
 from perdl_client.model import ClientModel, carried
 
 if TYPE_CHECKING:

@@ -16,10 +16,11 @@ from common.coders import Coder
 from common.learners import LEARNERS
 from common.learning_settings import LearningSettings
 from common.settings import Settings, changed
+from common.statistics import atom_energies, rms, used_atoms
 from perdl.perma import Channel
 from perdl.perma import perma as algorithm_1
 from perdl_client.learning.client import ClientLearner
-from perdl_client.learning.initialization import first_dictionary, rms, usage, used_atoms
+from perdl_client.learning.initialization import first_dictionary
 
 Floats = NDArray[np.floating]
 
@@ -161,7 +162,7 @@ def used(client: Client, D: Floats) -> tuple[NDArray[np.intp], Floats]:
     """
     X = client.coder(client.data, D)
     kept = used_atoms(X, client.learning.min_usage, client.learning.min_samples)
-    return kept, usage(X)[kept]
+    return kept, atom_energies(X)[kept]
 
 
 def independent(

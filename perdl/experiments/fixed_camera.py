@@ -26,12 +26,13 @@ from numpy.typing import NDArray
 from common.learners import LEARNERS
 from common.learning_settings import LearningSettings
 from common.settings import Settings
+from common.statistics import rms
 from common.threads import one_blas_thread
 from perdl.experiments.federation import Client, averaged, independent, perma
 from perdl.experiments.frame_clients import Separation, most_used_first, strategy_name, variants
 from perdl.experiments.personalized_pca import personalized_pca
 from perdl_client.data.video_layouts import from_places, places
-from perdl_client.learning.initialization import check_fit, rms, warm_up
+from perdl_client.learning.initialization import check_fit, warm_up
 
 Floats = NDArray[np.floating]
 Bytes = NDArray[np.uint8]

@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from common.learners import LEARNERS
 from common.settings import Settings
+from common.statistics import atom_energies
 from common.threads import one_blas_thread
 from perdl.experiments.federation import Client, averaged, first_dictionaries, independent, perma, pooled
 from perdl.experiments.personalized_pca import personalized_pca
 from perdl.experiments.workers import threads
 from perdl_client.data.video_layouts import LAYOUTS
-from perdl_client.learning.initialization import usage
 
 Floats = NDArray[np.floating]
 Bytes = NDArray[np.uint8]
@@ -180,5 +180,5 @@ def most_used_first(D: Floats, clients: Sequence[Client]) -> Floats:
     clients : sequence of Client
         Clients whose codes give the energies.
     """
-    energies = sum(usage(client.coder(client.data, D)) for client in clients)
+    energies = sum(atom_energies(client.coder(client.data, D)) for client in clients)
     return D[:, np.argsort(-np.asarray(energies), kind="stable")]

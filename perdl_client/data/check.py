@@ -10,6 +10,7 @@ from functools import partial
 
 from common.errors import DataError, SettingsError
 from common.settings import Settings
+from common.statistics import largest_feature_share, mean_share
 from common.words import listed
 from perdl_client.data.load import require_moderate
 from perdl_client.data.memory import Memory
@@ -22,7 +23,7 @@ from perdl_client.data.windows_patches import cut_of
 from perdl_client.formats.columns import Absent, drop_option, require_some_have
 from perdl_client.formats.features import Features
 from perdl_client.formats.file_checks import file_error
-from perdl_client.learning.initialization import check_fit, largest_feature_share, mean_share
+from perdl_client.learning.initialization import check_fit
 
 
 def check_data(

@@ -20,15 +20,8 @@ from numpy.typing import NDArray
 from common.learners import LEARNERS
 from common.learning_settings import LearningSettings
 from common.rng import stream
-from perdl_client.learning.initialization import (
-    best_warm_up,
-    first_dictionary,
-    objective,
-    rms,
-    schedule,
-    usage,
-    used_atoms,
-)
+from common.statistics import atom_energies, rms, used_atoms
+from perdl_client.learning.initialization import best_warm_up, first_dictionary, objective, schedule
 from perdl_client.learning.local_update import LocalUpdate, local_update, refine_local_dictionary, retract
 
 Floats = NDArray[np.floating]
@@ -163,7 +156,7 @@ class ClientLearner:
         """
         X = self.coder(self.Y, self.dictionary)
         used = used_atoms(X, self.learning.min_usage, self.min_samples)
-        return Start(used, self.dictionary[:, used], usage(X)[used], X)
+        return Start(used, self.dictionary[:, used], atom_energies(X)[used], X)
 
     def split(self, indices: Ints) -> None:
         """Remove the atoms that are global. The rest is D^l_i.

@@ -34,7 +34,7 @@ class LocalUpdate:
         D^{l,(t+1)}_i.
     energies : (r_g,) array
         w_ij, the energy of each global atom's code row.
-    stretched : (d, r_g) array
+    procrustes_contribution : (d, r_g) array
         D^g_i P^gg_i, where Y X' = D P is the polar decomposition over all atoms. ``procrustes`` sends it.
     error : float
         ||Y - D X||_F / ||Y||_F before the step.
@@ -49,7 +49,7 @@ class LocalUpdate:
     global_dictionary: Floats
     local_dictionary: Floats
     energies: Floats
-    stretched: Floats
+    procrustes_contribution: Floats
     error: float
     objective: float
     nonzeros: float
@@ -63,7 +63,11 @@ class LocalUpdate:
         aggregation : str
             Name of the aggregation.
         """
-        return self.stretched if AGGREGATIONS[aggregation].contribution == "stretched" else self.global_dictionary
+        return (
+            self.procrustes_contribution
+            if AGGREGATIONS[aggregation].contribution == "procrustes"
+            else self.global_dictionary
+        )
 
 
 def local_update(
@@ -118,7 +122,7 @@ def local_update(
         global_dictionary=shared,
         local_dictionary=step.dictionary[:, rest],
         energies=(X[kept] ** 2).sum(axis=1),
-        stretched=shared @ ((stretch + stretch.T) / 2) if r_g else shared,
+        procrustes_contribution=shared @ ((stretch + stretch.T) / 2) if r_g else shared,
         error=error,
         objective=float(misfit * np.linalg.norm(Y) ** 2 + coder.penalty * nonzeros),
         nonzeros=float(nonzeros) / max(Y.shape[1], 1),

@@ -197,7 +197,7 @@ def combiner(name: str, trim: float = 0.3) -> Combine:
         Share of clients that ``trimmed`` leaves out.
     """
     combine = _combine(name, trim)
-    if AGGREGATIONS[name].contribution == "stretched":
+    if AGGREGATIONS[name].contribution == "procrustes":
         return combine
 
     def turned(A: Floats, w: Floats, present: Floats) -> Floats:
@@ -248,7 +248,7 @@ def first_average(
     chosen = zip(dictionaries, matching.indices, matching.signs, strict=True)
     A = np.stack([D[:, index] * sign for D, index, sign in chosen])
     w = np.stack([usage[index] for usage, index in zip(usages, matching.indices, strict=True)])
-    start = "energy" if AGGREGATIONS[name].contribution == "stretched" else name
+    start = "energy" if AGGREGATIONS[name].contribution == "procrustes" else name
     if start == "mean":
         return A, matching.global_dictionary
     return A, _combine(start, trim)(A, w, matching.global_dictionary)

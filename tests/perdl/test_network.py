@@ -26,11 +26,11 @@ import pytest
 
 from common.protocol import unpack
 from common.settings import settings_from_values
+from common.statistics import rms
 from common.synthetic import generate
 from perdl.engines.in_process import run_in_process
 from perdl_client.app import app as client_app
 from perdl_client.learning import client as client_round
-from perdl_client.learning.initialization import rms
 from perdl_server.app import app as server_app
 
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from common.settings import load_settings, settings_from_values
+from common.statistics import largest_feature_share
 from perdl import PerDL
 from perdl.engines.in_process import run_in_process
 from perdl_client.app import app as client_app
-from perdl_client.learning.initialization import largest_feature_share
 from perdl_server.algorithm.server import PermaServer
 from perdl_server.app import app as server_app
 from perdl_server.diagnostics import RunOutcome

@@ -9,12 +9,12 @@ import pytest
 
 from common.data_settings import DataSettings
 from common.settings import load_settings
+from common.statistics import largest_feature_share
 from common.synthetic import generate
 from perdl_client.data.load import load_data
 from perdl_client.data.quality import data_warnings, sample_statistics
 from perdl_client.data.units import pooled, spreads, suggested_divide_by
 from perdl_client.identity import Identity
-from perdl_client.learning.initialization import largest_feature_share
 from perdl_client.node.runner import node_config
 
 RNG = np.random.default_rng(0)

@@ -7,16 +7,9 @@ from common.coders import OMP, HardThreshold, TopK
 from common.dictionaries import dictionary_distance
 from common.learners import LEARNERS, Learner, Step
 from common.rng import stream
+from common.statistics import atom_energies, used_atoms
 from common.synthetic import generate
-from perdl_client.learning.initialization import (
-    best_warm_up,
-    objective,
-    random_dictionary,
-    svd_start,
-    usage,
-    used_atoms,
-    warm_up,
-)
+from perdl_client.learning.initialization import best_warm_up, objective, random_dictionary, svd_start, warm_up
 
 ORTHOGONAL, CODER = LEARNERS["orthogonal"], HardThreshold(0.15)
 
@@ -145,7 +138,7 @@ def test_svd_start_spans_the_directions_of_largest_energy(shape, r):
 
 def test_usage_is_the_energy_of_each_code_row():
     X = np.random.default_rng(8).standard_normal((4, 9))
-    np.testing.assert_allclose(usage(X), [sum(x * x for x in row) for row in X])
+    np.testing.assert_allclose(atom_energies(X), [sum(x * x for x in row) for row in X])
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,7 @@ def test_a_learner_that_shuffles_and_flips_its_atoms_is_put_in_order_again():
     np.testing.assert_allclose(update.energies, np.sum(X[:3] ** 2, axis=1))
     # G is the dictionary here, so the stretched atoms are its own symmetric part of G' Y X^g'.
     S = G.T @ truth.data @ X[:3].T
-    np.testing.assert_allclose(update.stretched, G @ (S + S.T) / 2, atol=1e-10)
+    np.testing.assert_allclose(update.procrustes_contribution, G @ (S + S.T) / 2, atol=1e-10)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -195,13 +195,13 @@ def test_stretched_atoms_are_the_global_block_of_the_polar_decomposition(seed, s
     kept, signs, _ = align(G, U)
     truth_value = (U[:, kept] * signs) @ (P[np.ix_(kept, kept)] * np.outer(signs, signs))
     np.testing.assert_allclose(update.global_dictionary, U[:, kept] * signs, atol=1e-6)
-    np.testing.assert_allclose(update.stretched, truth_value, atol=1e-6 * np.linalg.norm(P))
+    np.testing.assert_allclose(update.procrustes_contribution, truth_value, atol=1e-6 * np.linalg.norm(P))
 
 
 def test_stretched_is_symmetric_positive_in_its_own_frame():
     truth, G, L = client(6)
     update = local_update(truth.data, G, L, LEARNERS["orthogonal"], CODER)
-    P = update.global_dictionary.T @ update.stretched
+    P = update.global_dictionary.T @ update.procrustes_contribution
     np.testing.assert_allclose(P, P.T, atol=1e-10)
     assert np.linalg.eigvalsh(P).min() > 0
 
@@ -235,7 +235,7 @@ def test_a_client_without_data_or_signal_keeps_its_atoms(name):
         assert dictionary_distance(update.local_dictionary, L) < 1e-12
         assert (update.error, update.nonzeros, update.reassigned) == (0.0, 0.0, 0)
         assert not update.energies.any()
-        assert not update.stretched.any()
+        assert not update.procrustes_contribution.any()
 
 
 @pytest.mark.parametrize("name", list(LEARNERS))
@@ -243,7 +243,7 @@ def test_a_client_without_data_or_signal_keeps_its_atoms(name):
 def test_float32_stays_float32_through_the_update(name, coder):
     truth, G, L = client(10)
     update = local_update(*(a.astype("f4") for a in (truth.data, G, L)), LEARNERS[name], coder)
-    for array in (update.global_dictionary, update.local_dictionary, update.energies, update.stretched):
+    for array in (update.global_dictionary, update.local_dictionary, update.energies, update.procrustes_contribution):
         assert array.dtype == np.float32
 
 

@@ -204,7 +204,7 @@ def test_procrustes_without_local_atoms_is_one_pooled_orthogonal_step(seed, size
     D = scipy.linalg.polar(truths[0].global_dictionary + 0.2 * unit(rng.standard_normal((6, r))))[0]
     no_atoms = np.zeros((6, 0))
     updates = [local_update(t.data, D, no_atoms, LEARNERS["orthogonal"], CODER) for t in truths]
-    found = polar(np.stack([u.stretched for u in updates]), np.ones((len(sizes), r)), D)
+    found = polar(np.stack([u.procrustes_contribution for u in updates]), np.ones((len(sizes), r)), D)
     pooled = orthogonal_step(np.hstack([t.data for t in truths]), D, CODER).dictionary
     np.testing.assert_allclose(found, pooled, atol=1e-6)
 
@@ -212,9 +212,9 @@ def test_procrustes_without_local_atoms_is_one_pooled_orthogonal_step(seed, size
 def test_procrustes_takes_the_polar_factor_of_what_clients_stretched():
     _, A, w, present = contributions(13)
     aggregation = AGGREGATIONS["procrustes"]
-    assert (COMBINE["procrustes"], aggregation.contribution, aggregation.weighted) == (polar, "stretched", False)
+    assert (COMBINE["procrustes"], aggregation.contribution, aggregation.weighted) == (polar, "procrustes", False)
     assert list(COMBINE) == list(AGGREGATIONS)
-    assert [name for name in NAMES if AGGREGATIONS[name].contribution == "stretched"] == ["procrustes"]
+    assert [name for name in NAMES if AGGREGATIONS[name].contribution == "procrustes"] == ["procrustes"]
     assert [name for name in NAMES if AGGREGATIONS[name].weighted] == ["energy"]
     np.testing.assert_allclose(
         polar(A * w[:, None, :], w, present), scipy.linalg.polar((A * w[:, None, :]).sum(axis=0))[0], atol=1e-6
@@ -226,7 +226,7 @@ def test_an_atom_that_nobody_used_keeps_its_value_under_procrustes():
     D = scipy.linalg.polar(truth.global_dictionary + 0.02 * unit(np.random.default_rng(0).standard_normal((8, 5))))[0]
     data = [Y - D[:, 4:] @ (D[:, 4:].T @ Y) for Y in np.hsplit(truth.data, 4)]
     updates = [local_update(Y, D, np.zeros((8, 0)), LEARNERS["orthogonal"], CODER) for Y in data]
-    found = polar(np.stack([u.stretched for u in updates]), np.ones((4, 5)), D)
+    found = polar(np.stack([u.procrustes_contribution for u in updates]), np.ones((4, 5)), D)
     np.testing.assert_allclose(found[:, 4], D[:, 4], atol=1e-6)
     assert np.abs(found[:, :4] - D[:, :4]).max() > 1e-3
 
