@@ -76,6 +76,7 @@ def simulate(
     """Simulate all clients on this machine."""
     from perdl.cli.view import View
     from perdl.engines import run
+    from perdl.experiments.comparison import add_comparison
 
     if engine not in ENGINES:
         raise SettingsError(f"--engine {engine}: must be in-process or ray")
@@ -85,7 +86,7 @@ def simulate(
         folder = Path(settings.output)
         try:
             with view.watching(settings) as on_start:
-                summary = run.simulate(settings, cast(run.Engine, engine), on_start, view.doubts)
+                summary = run.simulate(settings, cast(run.Engine, engine), on_start, view.doubts, add_comparison)
                 undrawn = _draw(folder)
         except UnsavedError as error:
             view.end(error.summary, folder, saved=False)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
-
-import numpy as np
 
 from common.errors import FederationError, SettingsError, UnsavedError
 from common.files import remove_leftovers, write_json
@@ -34,6 +33,7 @@ def simulate(
     engine: Engine = "in-process",
     on_start: Callable[[int, int], object] = lambda done, total: None,
     on_doubts: Callable[[list[str]], object] = lambda doubts: None,
+    complete: Callable[[dict[str, Any], Settings], object] = lambda summary, settings: None,
 ) -> dict[str, Any]:
     """Simulate all clients on this machine.
 
@@ -48,11 +48,13 @@ def simulate(
         call it.
     on_doubts : callable (list of str) -> object
         Called before the run with what is doubtful about the data. The summary's ``warnings`` have it too.
+    complete : callable (dict, Settings) -> object
+        Called after the run with its summary, to add to it, see `perdl.experiments.comparison.add_comparison`.
 
     Returns
     -------
     dict
-        Content of ``summary.json``. For MNIST it has ``evaluation``, see :mod:`perdl.experiments.comparison`.
+        Content of ``summary.json``.
     """
     from perdl.engines.claim import held
 
@@ -66,8 +68,13 @@ def simulate(
         _run(settings, engine, memories, on_start)
         summary = read_summary(folder)
         check_models(folder, summary)
-        if settings.data.source in ("files", "mnist"):
-            _complete(summary, settings, data_warnings)
+        before = json.dumps(summary)
+        if settings.data.source == "files":  # the server knows no client's file
+            for name, path in zip(client_names(settings), client_files(settings), strict=True):
+                summary["clients"].get(name, {})["file"] = str(path)
+            summary["warnings"] = [*summary.get("warnings", []), *data_warnings]
+        complete(summary, settings)
+        if json.dumps(summary) != before:
             try:
                 write_json(folder / "summary.json", summary)
             except OSError as error:
@@ -111,22 +118,6 @@ def _run(
     from perdl_server.app import app as server_app
 
     run_in_process(server_app, client_app, settings, memories=memories, log=log, on_start=on_start)
-
-
-def _complete(summary: dict[str, Any], settings: Settings, data_warnings: list[str]) -> None:
-    """Add to a summary what the server does not know: clients' files, warnings about them, the comparison."""
-    if settings.data.source == "files":
-        for name, path in zip(client_names(settings), client_files(settings), strict=True):
-            summary["clients"].get(name, {})["file"] = str(path)
-        summary["warnings"] = [*summary.get("warnings", []), *data_warnings]
-    if settings.data.source == "mnist" and settings.data.prepares:
-        summary["warnings"].append("no comparison on test images: the samples were preprocessed, these are not")
-    elif settings.data.source == "mnist":
-        from perdl.experiments.comparison import compare_on_test_images
-
-        with np.load(Path(settings.output) / "global_dictionary.npz") as file:
-            D = file["dictionary"]
-        summary["evaluation"] = dict(compare_on_test_images(D, settings, summary["rounds"]))
 
 
 def add_warnings(folder: Path, data_warnings: Sequence[str]) -> None:

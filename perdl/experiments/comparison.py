@@ -10,6 +10,7 @@ client 1's start in the federation. "Pooled" learns from all clients' samples, w
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +20,29 @@ from common.settings import Settings
 from common.threads import one_blas_thread
 from perdl.experiments.federation import Client, first_dictionaries, independent, pooled
 from perdl.experiments.images import deal_mnist
+from perdl.results.run_result import read_run
 from perdl_client.learning.local_update import relative_error
 
 Floats = NDArray[np.floating]
+
+
+def add_comparison(summary: dict[str, Any], settings: Settings) -> None:
+    """Add ``evaluation`` to the summary of a run on MNIST. Summaries of other runs stay as they are.
+
+    Parameters
+    ----------
+    summary : dict
+        Content of ``summary.json``.
+    settings : Settings
+        Settings of the run.
+    """
+    if settings.data.source != "mnist":
+        return
+    if settings.data.prepares:
+        summary["warnings"].append("no comparison on test images: the samples were preprocessed, these are not")
+        return
+    D = read_run(settings.output).global_dictionary
+    summary["evaluation"] = dict(compare_on_test_images(D, settings, summary["rounds"]))
 
 
 def compare_on_test_images(global_dictionary: Floats, settings: Settings, n_steps: int) -> Mapping[str, float]:

@@ -12,6 +12,7 @@ from common.settings import load_settings, override_settings
 from perdl.cli.app import app
 from perdl.cli.command import find_config
 from perdl.engines.run import count_clients, simulate
+from perdl.experiments.comparison import add_comparison
 from perdl_client.model import load_model
 
 rng = np.random.default_rng(0)
@@ -177,7 +178,7 @@ def test_no_figure_compares_preprocessed_data_with_what_is_not(tmp_path, request
     mnist = request.getfixturevalue("mnist")
     told = [f"data.path={mnist}", "data.patch=14", "n_clients=2", "data.n_samples=20", "rounds=1", "warmup_steps=2"]
     told += ["n_atoms=20", "n_global=5", f"output={tmp_path / 'b'}"]
-    summary = simulate(load_settings(find_config("mnist"), told))
+    summary = simulate(load_settings(find_config("mnist"), told), complete=add_comparison)
     assert "evaluation" not in summary
     assert "no comparison on test images" in " ".join(summary["warnings"])
     assert summary["shape"] == [14, 14]
