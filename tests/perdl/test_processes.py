@@ -103,7 +103,7 @@ def test_interrupting_the_server_saves_what_was_done_and_frees_everything(proces
 def test_killing_the_server_leaves_no_process_and_ends_the_clients(processes):
     server = processes.server(*SYNTHETIC, "-c", "rounds=100000")
     for i in (1, 2):
-        processes.client(f"client-{i}", "--wait", "2")
+        processes.client(f"client-{i}", "--wait", "15")
     processes.wait_for_round(3)
     server.kill()
     for i in (1, 2):
