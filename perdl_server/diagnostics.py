@@ -189,12 +189,19 @@ def _nothing_shared(run: RunOutcome) -> str:
     if close:
         return (
             f"{found}: path lengths do not jump, but {close} of the paths {'are' if close > 1 else 'is'} nearer than "
-            f"chance, so that something may be shared: try n_global = {close}, or take n_atoms from perdl check"
+            f"chance, so that something may be shared: try n_global = {close}, {_other_starts(run)}"
         )
     return (
-        f"{found}; look at the units of the features (perdl check, data.divide_by), the threshold, n_atoms and the "
-        "scale of the data, or set n_global"
+        f"{found}; look at the units of the features (perdl check, data.divide_by) and the scale of the data; if you "
+        f"know of something shared, set n_global by hand, or try {_other_starts(run)}"
     )
+
+
+def _other_starts(run: RunOutcome) -> str:
+    """Return what may bring clients' first dictionaries nearer to each other; nothing that was done already."""
+    lower = "" if _dense(run) else "a lower threshold, "
+    unset = any(run.settings.for_client(name).n_atoms is None for name in run.clients)
+    return f"{lower}more restarts (n_restarts){', or n_atoms as perdl check suggests' if unset else ''}"
 
 
 def _nearer_than_chance(run: RunOutcome, begin: int) -> int:

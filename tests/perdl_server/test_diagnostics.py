@@ -166,6 +166,24 @@ def test_where_nothing_jumps_but_paths_are_near_their_number_is_told():
         assert "n_atoms" in text
 
 
+@pytest.mark.parametrize("path", [0.5, 1.2])
+def test_where_nothing_is_shared_only_what_was_not_done_is_proposed(path):
+    report = {"n_global": 0, "path_lengths": [4 * path], "unrelated_edges": [1.2]}
+    facts = {"n_samples": 99, "n_atoms": 6, "nonzeros": 1, "start_error": 0}
+
+    def told(nonzeros=1, **settings):
+        chosen = settings_from_values({"n_global": "auto", "n_clients": 5, "data": {"source": "memory"}, **settings})
+        clients = {f"c{i}": facts | {"nonzeros": nonzeros} for i in range(5)}
+        outcome = RunOutcome(report, clients, chosen, np.empty((30, 0)), np.empty(0))
+        return the("found no shared atom", ended_warnings(outcome))
+
+    assert "a lower threshold, more restarts (n_restarts), or n_atoms as perdl check suggests" in told()
+    assert ("set n_global by hand" in told()) == (path == 1.2)
+    assert told(n_atoms=6).endswith("a lower threshold, more restarts (n_restarts)")
+    assert "n_atoms" in told(clients={"c1": {"n_atoms": 6}}), "the others have not set it"
+    assert "lower threshold" not in told(nonzeros=5), "codes that are not sparse want a higher one"
+
+
 def test_atoms_that_still_move_are_told_if_the_rounds_are_over():
     found = doubts(strangers(), n_global=2, n_atoms=6, rounds=2)
     text = the("still moving", found)
