@@ -156,7 +156,7 @@ def check(
     drop = partial(drop_option, "-c data.drop=", settings.data.drop)
     large = one_feature({profile.name: profile for profile in profiles}, statistics)
     how = [f"{listed(names)}: {note}" for note, names in read.items()]
-    notes = [text for text in (large, *how, *data_warnings(statistics, turn, drop=drop)) if text]
+    notes = [text for text in (*large, *how, *data_warnings(statistics, turn, drop=drop)) if text]
     cure, divide_by = _cure_of_units(statistics, settings, bool(large))
     if cure and not problems:
         divided = check(files, override_settings(settings, {"data.divide_by": divide_by}), path, on_file)

@@ -15,7 +15,7 @@ from common.words import listed
 from perdl.check.suggest import Spectrum, spectrum
 from perdl_client.data.moments import finite_sizes, variances
 from perdl_client.data.preprocessing import fit_preprocessing
-from perdl_client.data.quality import SampleStatistics, sample_statistics
+from perdl_client.data.quality import SampleStatistics, by_columns, sample_statistics
 from perdl_client.data.samples import Samples
 from perdl_client.data.units import labels
 from perdl_client.data.windows_patches import cut_of
@@ -128,8 +128,8 @@ def measure(
     return directions, statistics, wrong
 
 
-def one_feature(profiles: Mapping[str, ClientProfile], statistics: Mapping[str, SampleStatistics]) -> str:
-    """Say at which clients one feature carries most of the energy; empty if at none.
+def one_feature(profiles: Mapping[str, ClientProfile], statistics: Mapping[str, SampleStatistics]) -> list[str]:
+    """Say at which clients one feature carries most of the energy: a note for those of the same columns.
 
     Parameters
     ----------
@@ -143,13 +143,14 @@ def one_feature(profiles: Mapping[str, ClientProfile], statistics: Mapping[str, 
         for name, profile in profiles.items()
         if _carries_most(profile, statistics.get(name))
     }
-    if not large:
-        return ""
-    which = sorted(set(large.values()))
-    names = next((statistics[name].names for name in large if statistics[name].names), ())
-    what, ask = ("features", "are they") if len(which) > 1 else ("feature", "is it")
-    most = f"{'carry' if len(which) > 1 else 'carries'} most of the energy, and the others next to nothing"
-    return f"{listed(large)}: {what} {labels(which, names)} {most}; {ask} in other units, or no measurement at all?"
+    notes = []
+    for names, some in by_columns(large, statistics):
+        which = sorted({large[name] for name in some})
+        what, ask = ("features", "are they") if len(which) > 1 else ("feature", "is it")
+        most = f"{'carry' if len(which) > 1 else 'carries'} most of the energy, and the others next to nothing"
+        told = f"{listed(some)}: {what} {labels(which, names)} {most}"
+        notes.append(f"{told}; {ask} in other units, or no measurement at all?")
+    return notes
 
 
 def _carries_most(profile: ClientProfile, statistics: SampleStatistics | None) -> bool:

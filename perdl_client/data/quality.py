@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from common.data_settings import DataSettings
 from common.words import listed
 from perdl_client.data.moments import root_mean_square
+from perdl_client.data.samples import plainly
 from perdl_client.data.units import MOST, differ, how_they_differ, labels, pooled, spreads, untouched
 
 Floats = NDArray[np.floating]
@@ -188,8 +189,8 @@ def _times(clients: Mapping[str, SampleStatistics], drop: LeaveOut | None) -> st
 
 def _how(who: Mapping[str, Collection[int]], clients: Mapping[str, SampleStatistics], drop: LeaveOut | None) -> str:
     """Say how features are left out, where the files are tables."""
-    names = next((clients[name].names for name in who if clients[name].names), ())
-    which = [names[j] for j in sorted(set().union(*who.values())) if j < len(names)]
+    own = {(j, names[j]) for names, some in by_columns(who, clients) for j in _all(who, some) if j < len(names)}
+    which = list(dict.fromkeys(name for _, name in sorted(own)))
     return f" ({drop(which)})" if drop is not None and 0 < len(which) <= 3 else ""
 
 
@@ -253,10 +254,40 @@ def _other_units(clients: Mapping[str, SampleStatistics]) -> str:
     )
 
 
+def by_columns(
+    who: Collection[str], clients: Mapping[str, SampleStatistics]
+) -> list[tuple[tuple[str, ...], list[str]]]:
+    """Return groups of clients whose columns have the same names: the names, and the clients.
+
+    Clients without names are counted to the first that has some and as many features.
+
+    Parameters
+    ----------
+    who : collection of str
+        Clients to group.
+    clients : mapping of str to SampleStatistics
+        Statistics by client's name.
+    """
+    first = next((clients[name].names for name in who if clients[name].names), ())
+    groups: dict[tuple[str, ...], tuple[tuple[str, ...], list[str]]] = {}
+    for client in who:
+        names = clients[client].names or (first if clients[client].n_features == len(first) else ())
+        groups.setdefault(tuple(plainly(names)), (names, []))[1].append(client)
+    return list(groups.values())
+
+
+def _all(who: Mapping[str, Collection[int]], some: Collection[str]) -> list[int]:
+    """Return the features of some of the clients, in order."""
+    return sorted({j for client in some for j in who[client]})
+
+
 def _features(who: Mapping[str, Collection[int]], clients: Mapping[str, SampleStatistics]) -> tuple[str, bool]:
     """Name features of clients, and say whether there are several. Without features, name the clients."""
-    which = sorted(set().union(*who.values()))
-    if not which:
+    if not any(who.values()):
         return listed(who), len(who) > 1
-    names = next((clients[name].names for name in who if clients[name].names), ())
-    return f"feature{'s' * (len(which) > 1)} {labels(which, names)} of {listed(who)}", len(which) > 1
+    groups = [(_all(who, some), names, some) for names, some in by_columns(who, clients)]
+    told = [
+        f"feature{'s' * (len(which) > 1)} {labels(which, names)} of {listed(some)}" if which else listed(some)
+        for which, names, some in groups
+    ]
+    return ", ".join(told[:-1]) + " and " * (len(told) > 1) + told[-1], len(groups) > 1 or len(groups[0][0]) > 1

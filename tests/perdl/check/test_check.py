@@ -105,6 +105,23 @@ def test_names_that_differ_are_a_problem(tmp_path):
     assert "bring its columns into the same order" in problems[1]
 
 
+def test_notes_call_features_by_the_names_of_their_own_client(tmp_path):
+    Y, rows = samples(d=4, n_global=2, n_local=2) * [1, 1, 100, 1], np.arange(200)
+    for name, header, table in (
+        ("plantA", "load,wind,flow,heat", Y),
+        ("plantB", "id,load,wind,flow,heat", np.column_stack([-Y[:, 0], Y])),
+        ("plantC", "Load,wind,flow,heat", Y + 1),
+        ("plantD", "n,load,wind,heat", np.column_stack([rows, Y[:, [0, 1, 3]]])),
+        ("plantE", "load,wind,heat,row", np.column_stack([Y[:, [0, 1, 3]], rows])),
+    ):
+        np.savetxt(tmp_path / f"{name}.csv", table, delimiter=",", header=header, comments="")
+    notes = report_of(tmp_path).notes
+    assert notes[0].startswith("plantA, plantC: feature 3 ('flow') carries most of the energy")
+    assert notes[1].startswith("plantB: feature 4 ('flow') carries most of the energy")
+    assert notes[2].startswith("feature 1 ('n') of plantD and feature 4 ('row') of plantE count the samples")
+    assert notes[2].endswith("(-c data.drop=n,row)")
+
+
 def test_row_numbers_times_and_other_units_are_noted(tmp_path):
     Y = samples()
     tables = [
