@@ -133,4 +133,4 @@ def check_dimensions(settings: Settings, name: str, n_features: int, channels: i
     if isinstance(settings.n_global, int) and settings.n_global > n_features:
         raise SettingsError(f"n_global = {settings.n_global}: must be at most the {n_features} features")
     if settings.data.divide_by is not None:
-        agreed_constants(settings.data.divide_by, n_features, channels or n_features, name)
+        agreed_constants(settings.data, n_features, channels or n_features, name)

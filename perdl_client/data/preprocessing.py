@@ -210,7 +210,7 @@ def _scales(Y: Floats, data: DataSettings, name: str, channels: int) -> Floats:
     """Return the divisors of the features: constants that all clients agree on, times the client's own size."""
     scale = np.ones(len(Y), Y.dtype)
     if data.divide_by is not None:
-        scale = agreed_constants(data.divide_by, len(Y), channels, name).astype(Y.dtype)
+        scale = agreed_constants(data, len(Y), channels, name).astype(Y.dtype)
     if data.scale == "none":
         return scale
     constant = _constant(Y)
@@ -273,13 +273,13 @@ def whitening(Z: Floats) -> Floats:
     return W
 
 
-def agreed_constants(text: str, d: int, channels: int, name: str) -> Floats:
+def agreed_constants(data: DataSettings, d: int, channels: int, name: str) -> Floats:
     """Return the constants of ``divide_by`` for d features: one for all, one for each, or one for each channel.
 
     Parameters
     ----------
-    text : str
-        ``data.divide_by``.
+    data : DataSettings
+        Table with ``divide_by``.
     d : int
         Number of features.
     channels : int
@@ -287,8 +287,11 @@ def agreed_constants(text: str, d: int, channels: int, name: str) -> Floats:
     name : str
         The client, for the error.
     """
-    values = np.array(numbers_in(text))
+    values = np.array(numbers_in(data.divide_by or ""))
     if len(values) not in (1, channels, d):
         each = f"{d} features" if channels == d else f"{channels} channels"
-        raise SettingsError(f"data.divide_by has {len(values)} numbers, {name} has {each}: give one for each")
+        cure = "give one for each"
+        if len(values) < channels and data.source == "files":
+            cure += ", or leave out a column that is no measurement, such as an ID (data.drop; a client: --drop)"
+        raise SettingsError(f"data.divide_by has {len(values)} numbers, {name} has {each}: {cure}")
     return np.tile(values, d // len(values))

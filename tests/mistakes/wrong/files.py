@@ -62,6 +62,16 @@ def all_arrays(make: Callable[[np.ndarray], np.ndarray], *words: str) -> Callabl
     return do
 
 
+def all_with_ids() -> Said:
+    """All tables have a column of IDs, which the constants leave out."""
+    folder = Path("data")
+    folder.mkdir()
+    for name in ("ada", "bob", "cy"):
+        X = np.c_[7000 + np.arange(60), draw(name)]
+        np.savetxt(folder / f"{name}.csv", X, delimiter=",", header="id,a,b,c,d,e", comments="")
+    return over_files("-c", "data.divide_by=1,1,0.02,1,4")
+
+
 def images(*sizes: tuple[int, ...]) -> Callable[[], Said]:
     """Each client's folder holds images of these shapes."""
 
@@ -422,6 +432,13 @@ MISTAKES = [
         2,
         ("data.divide_by has 3 numbers", "ada has 5 features"),
         "one for each feature, or one for all",
+    ),
+    Mistake(
+        "Constants for the measurements alone, and a column of IDs",
+        all_with_ids,
+        2,
+        ("data.divide_by has 5 numbers", "has 6 features", "data.drop", "--drop"),
+        "take the IDs out: data.drop, of a client --drop",
     ),
     Mistake(
         "Names of columns in another order",

@@ -243,7 +243,7 @@ def test_wrong_ways_to_validate(options, words):
 
 
 def test_errors_are_said_in_the_names_of_parameters():
-    with pytest.raises(PerdlError, match=r"^divide_by has 3 numbers, ada has 8 features"):
+    with pytest.raises(PerdlError, match=r"^divide_by has 3 numbers, ada has 8 features: give one for each$"):
         PerDL(divide_by="1, 2, 3").fit(DATA)
     with pytest.raises(SettingsError, match=r"^scale = 'big': must be"):
         PerDL(scale="big").fit(DATA)

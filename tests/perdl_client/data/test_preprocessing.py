@@ -109,6 +109,10 @@ def test_what_cannot_be_done_is_said_with_the_cure():
             settings_from_values({"data": {"source": "files", "path": "x", "divide_by": wrong}})
     with pytest.raises(SettingsError, match=r"data.divide_by has 3 numbers, ada has 4 features: give one for each"):
         fitted(divide_by="1, 2, 3")
+    with pytest.raises(SettingsError, match=r"5 numbers, ada has 4 features: give one for each$"):
+        fitted(divide_by="1, 2, 3, 4, 5")
+    with pytest.raises(SettingsError, match=r"ada has 4 features: .* or leave out a column .* \(data.drop;"):
+        fit_preprocessing(Y, DataSettings(source="files", divide_by="1, 2, 3"), "ada", len(Y))
     with pytest.raises(DataError, match=r"ada: all samples are zero or equal"):
         fitted(np.zeros((2, 3)), scale="client")
     for wrong in ({"window": 3, "patch": 3}, {"stride": 2}, {"scale": "robust"}):
