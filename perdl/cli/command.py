@@ -29,6 +29,7 @@ from common.errors import INTERRUPTED, PerdlError, SettingsError
 from common.logs import LOG, start_log
 from common.settings import Settings, load_settings, parse_override
 from common.settings_errors import all_names
+from common.words import listed
 from perdl.monitoring.output import Output
 
 P = ParamSpec("P")
@@ -53,7 +54,7 @@ class Command(TyperCommand):
             Words of the command line.
         """
         try:
-            return super().parse_args(ctx, args)
+            return super().parse_args(ctx, list(args))  # click takes words off the list
         except click.NoSuchOption as error:
             name = error.option_name.lstrip("-").replace("-", "_")
             likely = [one for one in all_names(Settings) if one == name or one.rpartition(".")[2] == name]
@@ -63,10 +64,24 @@ class Command(TyperCommand):
             raise
         except click.UsageError as error:
             if "unexpected extra argument" in error.message:
+                if text := self._about_data(ctx, args):
+                    raise click.UsageError(text, ctx) from None
                 raise click.UsageError(
                     f"{error.message}; a setting is -c key=value, without spaces around =", ctx
                 ) from None
             raise
+
+    def _about_data(self, ctx: click.Context, args: list[str]) -> str:
+        """Say how this command takes data, if its words are too many because some are; else return nothing."""
+        options, more, _ = self.make_parser(ctx).parse_args(list(args))
+        known = self.name in ("simulate", "server", "client", "reconstruct")
+        if not known or any(word.endswith("=") for word in args) or not any(map(_is_data, more)):
+            return ""
+        words = [word for word in (options.get("config"), options.get("data"), *more) if isinstance(word, str)]
+        paths = [word for word in words if _is_data(word)]
+        return (
+            f"{listed(paths)} {'are' if len(paths) > 1 else 'is'} data; {how_to_give(_pattern(paths), self.name or '')}"
+        )
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Let the screen break the lines of a paragraph, not the source.
@@ -183,7 +198,7 @@ def results_go_to(folder: Path) -> None:
 
 @contextmanager
 def prepared(
-    config: str, override: list[str], output: Path | None, seed: int | None, overwrite: bool
+    config: str, override: list[str], output: Path | None, seed: int | None, overwrite: bool, command: str = "simulate"
 ) -> Iterator[Settings]:
     """Return the settings of a run. Its folder has no other results, and stays locked inside the context.
 
@@ -199,6 +214,8 @@ def prepared(
         Seed of the run.
     overwrite : bool
         Whether results of an earlier run in the folder are replaced.
+    command : str
+        The command, for the error about data in place of a configuration.
 
     Raises
     ------
@@ -209,7 +226,7 @@ def prepared(
 
     for one in override:  # first, because `-c rounds 5` makes 5 the configuration, and that error would hide this one
         parse_override(one)
-    path = find_config(config)
+    path = find_config(config, command)
     changes = [*override, *([f"seed={seed}"] if seed is not None else [])]
     with claimed(load_settings(path, changes), path.stem, output, overwrite) as settings:
         results_go_to(Path(settings.output))
@@ -220,13 +237,15 @@ _MAY_BE_TOML = (".toml", "", ".txt", ".conf", ".cfg", ".ini", ".json", ".yaml", 
 """Ends of names of configurations, and of files that are mistaken for one: all others are data."""
 
 
-def find_config(name: str) -> Path:
+def find_config(name: str, command: str = "simulate") -> Path:
     """Return a configuration file.
 
     Parameters
     ----------
     name : str
         Path of a TOML file, or the name of one of perdl's presets.
+    command : str
+        The command that wants it, for the error.
 
     Raises
     ------
@@ -241,11 +260,48 @@ def find_config(name: str) -> Path:
         return there[stem]
     if Path(name).exists() or glob.glob(name):
         kind = "is a folder" if Path(name).is_dir() else "is data" if Path(name).is_file() else "names files"
-        command = f"perdl simulate files -c {shlex.quote(f'data.path={name}')}"
-        raise SettingsError(f"{name} {kind}, not a configuration; to learn from what it holds: {command}")
+        raise SettingsError(f"{name} {kind}, not a configuration; {how_to_give(name, command)}")
     near = difflib.get_close_matches(stem, there, n=1)
     hint = f"did you mean {near[0]}? " if near and not name.endswith(".toml") else ""
     raise SettingsError(f"there is no configuration {name}; {hint}presets are {', '.join(sorted(there))}")
+
+
+def how_to_give(path: str, command: str) -> str:
+    """Say how data are given to a command.
+
+    Parameters
+    ----------
+    path : str
+        A file, a folder, or a glob.
+    command : str
+        The command.
+    """
+    file = shlex.quote(path) if Path(path).is_file() else "FILE"
+    if command == "server":
+        return (
+            "a server takes none: start perdl server files ..., and each client with a file of its own: perdl client "
+            f"--data {file} ..."
+        )
+    simulate = f"perdl simulate files -c {shlex.quote(f'data.path={path}')}"
+    whole = " (in quotes, else the shell expands it)" if glob.has_magic(path) else ""
+    if command in ("client", "reconstruct"):
+        takes = f"{command} takes one file{f' (--data {file})' if command == 'client' else ''}"
+        return f"{takes}, or a folder of files that are joined; to learn from each{whole}: {simulate}"
+    return f"to learn from what {'they hold' if whole else 'it holds'}{whole}: {simulate}"
+
+
+def _is_data(word: str) -> bool:
+    path = Path(word)
+    return path.exists() and word not in presets() and (path.is_dir() or path.suffix.lower() not in _MAY_BE_TOML)
+
+
+def _pattern(paths: list[str]) -> str:
+    """Return the glob that a shell has probably expanded to these paths; a path alone is itself."""
+    if len(paths) == 1:
+        return paths[0]
+    folders, suffixes = {Path(path).parent for path in paths}, {Path(path).suffix for path in paths}
+    where = folders.pop() if len(folders) == 1 else Path("*")
+    return str(where / f"*{suffixes.pop() if len(suffixes) == 1 else ''}")
 
 
 def presets() -> dict[str, Path]:

@@ -125,7 +125,7 @@ def server(
     _check_trust(certs, insecure, "DIR made by `perdl certs DIR`")
     view, done = View(quiet=quiet, json_lines=json_lines, sinks=sink), 0
     with (
-        prepared(config, override, output, seed, overwrite) if resume is None else _resumed(resume, override)
+        prepared(config, override, output, seed, overwrite, "server") if resume is None else _resumed(resume, override)
     ) as settings:
         if resume is not None:
             done = load_checkpoint(resume).round

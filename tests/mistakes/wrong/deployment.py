@@ -250,6 +250,27 @@ MISTAKES = [
         "correct the path",
     ),
     Mistake(
+        "Several files for one client, as of a glob that the shell expands",
+        lambda: client("--data", file("1.npy"), file("2.npy")),
+        2,
+        ("1.npy, 2.npy are data", "client takes one file (--data FILE)"),
+        "one file, or a folder of files that are joined",
+    ),
+    Mistake(
+        "Data for a server",
+        lambda: command("server", file(), "--insecure"),
+        2,
+        ("ada.npy is data", "perdl server files ...", "perdl client --data ada.npy ..."),
+        "start the server with the preset files, and each client with its --data",
+    ),
+    Mistake(
+        "Several clients' data for a server",
+        lambda: command("server", "--insecure", file("1.npy"), file("2.npy")),
+        2,
+        ("1.npy, 2.npy are data", "perdl server files ...", "perdl client --data FILE ..."),
+        "start the server with the preset files, and each client with its --data",
+    ),
+    Mistake(
         "Orientation misspelt",
         lambda: client("--data", file(), "--samples-in", "cols"),
         2,

@@ -21,6 +21,14 @@ def twice() -> Said:
     return simulate()
 
 
+def three_tables() -> list[str]:
+    Path("samples").mkdir()
+    paths = [f"samples/{i}.csv" for i in (1, 2, 3)]
+    for path in paths:
+        Path(path).write_text("1,2\n")
+    return paths
+
+
 def not_writable() -> Said:
     return command("simulate", "--output", "/proc/nowhere")
 
@@ -148,6 +156,27 @@ MISTAKES = [
         2,
         ("*.csv names files", "perdl simulate files -c 'data.path=*.csv'"),
         "name the preset files, and the data by data.path",
+    ),
+    Mistake(
+        "A glob without quotes, which the shell expands",
+        lambda: command("simulate", *three_tables()),
+        2,
+        ("samples/3.csv are data", "in quotes", "-c 'data.path=samples/*.csv'"),
+        "put the glob in quotes, and name it by data.path",
+    ),
+    Mistake(
+        "The same after the preset files",
+        lambda: command("simulate", "files", *three_tables()),
+        2,
+        ("samples/3.csv are data", "in quotes", "-c 'data.path=samples/*.csv'"),
+        "put the glob in quotes, and name it by data.path",
+    ),
+    Mistake(
+        "Several files for one client's model",
+        lambda: command("reconstruct", "model", *three_tables(), "--output", "out.csv"),
+        2,
+        ("samples/3.csv are data", "reconstruct takes one file"),
+        "one file, or a folder of files that are joined",
     ),
     Mistake("TOML that is none", lambda: configured("n_global = = 3\n"), 2, ("mine.toml", "line 1"), "key = value"),
     Mistake(
