@@ -260,6 +260,9 @@ def read_summary(folder: Path) -> dict[str, Any]:
         If the file is missing, or is not the summary of a run.
     """
     path = folder / "summary.json"
+    if not folder.is_dir():
+        what = "is a file" if folder.exists() else "does not exist"
+        raise PerdlError(f"{folder} {what}: give the folder of a run or of a client's model")
     try:
         summary = json.loads(path.read_text(encoding="utf-8"))
     except OSError:

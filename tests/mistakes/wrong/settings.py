@@ -251,6 +251,13 @@ MISTAKES = [
     Mistake("A folder that cannot be written", not_writable, 1, ("/proc/nowhere", "output"), "another --output"),
     Mistake("A file as the folder", into_a_file, 1, ("run", "choose another output"), "another --output"),
     Mistake(
+        "A report of a folder that is not there",
+        lambda: command("report", "nowhere"),
+        1,
+        ("nowhere does not exist", "folder of a run"),
+        "correct the path",
+    ),
+    Mistake(
         "An experiment that is not there",
         lambda: command("experiment", "mnst"),
         2,

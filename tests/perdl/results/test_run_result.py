@@ -77,5 +77,10 @@ def test_features_without_names_are_numbered(tmp_path):
 def test_what_is_no_run_is_said(tmp_path):
     with pytest.raises(PerdlError, match=r"holds no summary\.json"):
         as_result(tmp_path)
+    with pytest.raises(PerdlError, match="nowhere does not exist: give the folder of a run"):
+        as_result(tmp_path / "nowhere")
+    (tmp_path / "a.csv").touch()
+    with pytest.raises(PerdlError, match=r"a\.csv is a file: give the folder of a run"):
+        as_result(tmp_path / "a.csv")
     with pytest.raises(PerdlError, match="a ndarray cannot be drawn"):
         as_result(np.eye(2))
