@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 
 def _why_not(result: RunResult, client: str | None) -> str:
+    if result.history and result.summary.get("n_global") == 0:
+        return "there is no shared atom that could move or be agreed on"
     if result.history:
         return ""
     return "no round was done" if result.summary else "a client's folder tells nothing of the rounds: see the server's"

@@ -33,19 +33,21 @@ def _draw(result: RunResult, client: str | None) -> Figure:
     own = np.array([[result.usage[name][r_g:].sum() for name in names]])
     shared = np.array([result.usage[name][:r_g] for name in names]).T[:_MOST_ATOMS]
     table = np.vstack([shared, own])
-    figure = new_figure(min(1.4 + 0.16 * len(table), 9.5))
+    below = 0.08 * max(len(label(name)) for name in names)  # inches of the names, which stand upright
+    figure = new_figure(min(0.3 + below + max(1.1, 0.6 + 0.16 * len(table)), 9.5))
     axes = figure.subplots()
     image = axes.imshow(np.cbrt(table), cmap="Blues", vmin=0, aspect="auto", interpolation="nearest")
     rows, columns = np.nonzero(shared == 0)
     axes.plot(columns, rows, "x", color="0.3", markersize=4)
-    axes.axhline(len(shared) - 0.5, color="k", linewidth=1.2)
+    if len(shared):
+        axes.axhline(len(shared) - 0.5, color="k", linewidth=1.2)
     step = -(-len(table) // 25)
     labels = [f"shared {k + 1}" for k in range(len(shared))]
     places = [*range(0, len(shared), step), len(shared)]
     axes.set_yticks(places, [*labels[::step], "all own"])
     every = -(-len(names) // 20)
     axes.set_xticks(range(0, len(names), every), [label(name) for name in names[::every]], rotation=90)
-    bar = figure.colorbar(image, ax=axes, label="share of the energy", aspect=40, pad=0.02)
+    bar = figure.colorbar(image, ax=axes, label="share of\nthe energy", aspect=40, pad=0.02)
     marks = [mark for mark in (0, 0.001, 0.01, 0.1, 0.3, 1) if mark <= np.nanmax(table)]
     bar.set_ticks(np.cbrt(marks).tolist(), labels=[f"{mark:g}" for mark in marks])
     return figure
@@ -54,11 +56,16 @@ def _draw(result: RunResult, client: str | None) -> Figure:
 def _caption(result: RunResult, client: str | None) -> str:
     r_g, clients = result.global_dictionary.shape[1], list(result.usage)
     whose = "the" if len(clients) == 1 else "each"
-    text = (
-        f"How much of the energy of {whose} client's data each shared atom carries, and in the last row all own atoms "
-        "of a client together."
-    )
-    if r_g:
+    if not r_g:
+        text = (
+            f"How much of the energy of {whose} client's data all its own atoms carry together: there is no shared "
+            "atom."
+        )
+    else:
+        text = (
+            f"How much of the energy of {whose} client's data each shared atom carries, and in the last row all own "
+            "atoms of a client together."
+        )
         table = np.array([result.usage[name][:r_g] for name in clients])
         mean = table.mean(axis=0)
         k = int(mean.argmax())

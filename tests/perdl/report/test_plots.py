@@ -98,6 +98,32 @@ def test_variance_adds_up_and_is_what_clients_told(run):
     assert [text.get_text() for text in axes.get_yticklabels()] == list(run.summary["clients"])
 
 
+@pytest.mark.parametrize(("n_atoms", "name"), [(0, "a"), (1, "a"), (1, "a name that is cut"), (30, "a")])
+def test_no_word_of_the_figure_of_usage_is_cut_off(n_atoms, name):
+    result = made_up(usage={name: np.linspace(0, 1, n_atoms + 2)})
+    figure = plots.usage(dataclasses.replace(result, global_dictionary=np.eye(40)[:, :n_atoms]))
+    figure.canvas.draw()
+    words = [text for axes in figure.axes for text in (axes.xaxis.label, axes.yaxis.label, *axes.get_xticklabels())]
+    for text in filter(lambda text: text.get_text(), words):
+        box = text.get_window_extent()
+        assert box.y0 >= 0, text
+        assert box.y1 <= figure.bbox.height, text
+
+
+def test_without_shared_atoms_figures_do_not_speak_of_them():
+    usage = {"a": np.array([0.5, 0.4]), "b": np.array([0.9])}
+    result = made_up(usage=usage, history=[{"round": 1, "change": 0.0, "consensus": {}}])
+    result = dataclasses.replace(
+        result, summary={**result.summary, "n_global": 0}, global_dictionary=np.empty((4, 0)), consensus=np.empty(0)
+    )
+    words = plots.describe("usage", result)
+    assert "each shared atom" not in words
+    assert words.endswith("all its own atoms carry together: there is no shared atom.")
+    assert not plots.usage(result).axes[0].lines[1:], "no line between shared and own"
+    with pytest.raises(PerdlError, match="there is no shared atom that could move"):
+        plots.convergence(result)
+
+
 def test_usage_is_that_of_the_clients_models(run):
     axes = plots.usage(run).axes[0]
     shown = axes.images[0].get_array() ** 3
