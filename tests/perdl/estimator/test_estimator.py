@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import perdl
 from common.data_settings import DataSettings
@@ -23,6 +24,7 @@ from common.learning_settings import LearningSettings
 from common.settings import Settings, settings_from_values
 from common.synthetic import generate, true_global_dictionary
 from perdl import PerDL
+from perdl.cli.app import app
 from perdl.engines.run import simulate
 from perdl.estimator.array_settings import DATA_PARAMETERS, NO_SETTINGS, in_python
 from perdl.perma import adapt
@@ -450,11 +452,7 @@ def test_simulate_writes_the_folder_of_the_command(tmp_path):
 
 def test_the_code_of_the_pages_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "samples").mkdir()
-    for i, X in enumerate(DATA.values(), start=1):
-        np.savetxt(tmp_path / "samples" / f"{i}.csv", X, delimiter=",")
-    for name, X in DATA.items():
-        np.savetxt(tmp_path / "samples" / f"{name}.csv", X, delimiter=",")
+    assert CliRunner().invoke(app, ["samples"]).exit_code == 0
     for page in ("README.md", "docs/python.md"):
         blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL)
         names: dict = {}
@@ -462,7 +460,7 @@ def test_the_code_of_the_pages_runs(tmp_path, monkeypatch):
             exec(compile(block, page, "exec"), names)
         model = names["model"]
         assert dictionary_distance(model.global_components_.T, SHARED) < 0.01
-    assert names["late"].client_names_ == [*DATA, "bob-2"]
+    assert names["late"].client_names_ == ["1", "2", "3", "4"]
     assert names["run"].summary["final"]["global_distance"] < 0.1
 
 
