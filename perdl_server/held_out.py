@@ -30,9 +30,9 @@ def held_out_summary(clients: Mapping[str, Mapping[str, Any]], settings: Setting
     Returns
     -------
     dict
-        ``n_clients``, ``evaluated``; the names of those that ``gained``, are ``better_alone``, are ``undecided``, or are
-        ``not_evaluated``; ``atoms``, ``median_gain`` and the ``sentence``. Empty if the run did not ask for it or did
-        not come to its end.
+        Numbers ``n_clients`` and ``evaluated``; names of the clients that ``gained``, are ``better_alone``, are
+        ``undecided`` or are ``not_evaluated``; ``atoms``, ``median_gain`` and the ``sentence``. Empty if the run did not
+        ask for it or did not come to its end.
     """
     finished = [name for name, facts in clients.items() if "final_error" in facts]
     if not settings.evaluation.held_out or not finished:
@@ -54,6 +54,25 @@ def held_out_summary(clients: Mapping[str, Mapping[str, Any]], settings: Setting
     return {**block, "sentence": sentence(block, n_global)}
 
 
+def add_pooled_sentence(summary: dict[str, Any]) -> None:
+    """Add to the summary of a simulation what learning from all samples pooled gives.
+
+    Parameters
+    ----------
+    summary : dict
+        Summary whose clients have a ``pooled_gain``. Its block ``held_out`` gets ``median_pooled_gain``, and its
+        sentence a second one.
+    """
+    told = [facts["held_out"] for facts in summary["clients"].values() if "held_out" in facts]
+    middle = float(np.median([one["pooled_gain"] for one in told]))
+    block = summary["held_out"]
+    block["median_pooled_gain"] = middle
+    block["sentence"] += (
+        f" From all samples pooled, which nobody may have, it is {_change(middle)} than alone"
+        f"{' in the median' if len(told) > 1 else ''}."
+    )
+
+
 def sentence(block: Mapping[str, Any], n_global: int) -> str:
     """Return in words whether federating helped.
 
@@ -73,11 +92,10 @@ def sentence(block: Mapping[str, Any], n_global: int) -> str:
     gained, worse, undecided = block["gained"], block["better_alone"], block["undecided"]
     atoms = _range(block["atoms"])
     middle = block["median_gain"]
-    change = f"{percent(abs(middle))} {'lower' if middle >= 0 else 'higher'}"
     whose = "the median client's is" if n > 1 else "it is"
     text = (
         f"Federating lowered the error on held-out samples of {len(gained) or 'none'} of {_clients(n)} "
-        f"({whose} {change}, with {atoms} a sample)"
+        f"({whose} {_change(middle)}, with {atoms} a sample)"
     )
     others = []
     if worse:
@@ -85,6 +103,10 @@ def sentence(block: Mapping[str, Any], n_global: int) -> str:
     if undecided:
         others.append(f"{listed(undecided)} neither gained nor lost beyond chance")
     return "; ".join([text, *others]) + f".{rest}"
+
+
+def _change(gained: float) -> str:
+    return f"{percent(abs(gained))} {'lower' if gained >= 0 else 'higher'}"
 
 
 def _clients(n: int) -> str:
