@@ -152,7 +152,7 @@ def evaluation_of(scalars: Mapping[str, Any]) -> Evaluation | None:
         raise ValueError(f"the interval of its gain is {low:.3g} to {high:.3g}")
     told = {name.removeprefix("alone_") for name in scalars if name.startswith("alone_")}
     errors: dict[int, dict[str, float]] = {}
-    for count in sorted(int(text) for text in told if text.isdecimal() and len(text) < 8):
+    for count in sorted(int(text) for text in told if text.isascii() and text.isdecimal() and len(text) < 8):
         errors[count] = {name: float(_number(scalars, f"{name}_{count}", float)) for name in DICTIONARIES}
         # What is left of a sample after least squares is no longer than the sample.
         if wrong := [name for name, value in errors[count].items() if not 0 <= value <= 1.001]:

@@ -31,8 +31,8 @@ def held_out_summary(clients: Mapping[str, Mapping[str, Any]], settings: Setting
     -------
     dict
         Numbers ``n_clients`` and ``evaluated``; names of the clients that ``gained``, are ``better_alone``, are
-        ``undecided`` or are ``not_evaluated``; ``atoms``, ``median_gain`` and the ``sentence``. Empty if the run did not
-        ask for it or did not come to its end.
+        ``undecided`` or are ``not_evaluated``; ``atoms``, ``median_gain``, and the ``sentence``. Empty if the run did
+        not ask for it or did not come to its end.
     """
     finished = [name for name, facts in clients.items() if "final_error" in facts]
     if not settings.evaluation.held_out or not finished:
