@@ -208,6 +208,6 @@ class EvaluationSettings(SettingsTable):  # numpydoc ignore=PR01
     n_nonzero: int = Field(5, ge=1, description="atoms that a held-out sample, or a test image of mnist, may use (OMP)")
     pooled: bool = Field(
         False,
-        description="simulations: learn from all clients' samples pooled, too, as a bound on held-out samples",
+        description="simulations: learn from all clients' samples pooled too, and compare on held-out samples",
     )
     n_test: int = Field(1000, ge=1, le=10_000, description="mnist: how many of the last test images")

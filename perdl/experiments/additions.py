@@ -6,11 +6,11 @@ from typing import Any
 
 from common.settings import Settings
 from perdl.experiments.comparison import add_comparison
-from perdl.experiments.pooled_bound import add_pooled_bound
+from perdl.experiments.pooled_comparison import add_pooled_comparison
 
 
 def complete(summary: dict[str, Any], settings: Settings) -> None:
-    """Add the comparison on MNIST and the bound from pooled samples, where they apply.
+    """Add the comparison on MNIST and that with pooled samples, where they apply.
 
     Parameters
     ----------
@@ -20,4 +20,4 @@ def complete(summary: dict[str, Any], settings: Settings) -> None:
         Settings of the run.
     """
     add_comparison(summary, settings)
-    add_pooled_bound(summary, settings)
+    add_pooled_comparison(summary, settings)

@@ -90,7 +90,7 @@ def test_a_run_that_did_not_end_or_was_not_asked_says_nothing():
     assert held_out_summary({"ada": client()}, load_settings(None), 3) == {}
 
 
-def test_the_bound_of_pooled_samples_is_a_second_sentence():
+def test_the_comparison_with_pooled_samples_is_a_second_sentence():
     clients = {"a": client(6), "b": client(7), "c": client()}
     for name in ("a", "b"):
         clients[name]["held_out"]["pooled_gain"] = 0.08

@@ -79,7 +79,7 @@ def test_what_is_told_is_what_the_pieces_give_when_put_together_by_hand(run):
         assert row == {key: told["errors"][str(k)][key] for key in row}
 
 
-def test_pooled_samples_are_a_bound(run):
+def test_pooled_samples_are_compared(run):
     block = run.summary["held_out"]
     assert "From all samples pooled, which nobody may have, it is " in block["sentence"]
     for facts in run.clients.values():

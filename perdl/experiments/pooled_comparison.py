@@ -1,6 +1,7 @@
-"""A bound for a simulation: the error on held-out samples of a dictionary that learnt from all clients' samples.
+"""A comparison for a simulation: the held-out error of a dictionary that learnt from all clients' samples pooled.
 
-Nobody may have such a dictionary in practice. It has the learner, the settings and the number of steps of the run.
+Nobody may have it in practice. It has the learner, the settings, the number of atoms of one client and the steps of the
+run, so it is no bound: where clients have many atoms of their own, it may be worse.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from perdl_client.learning.evaluation import error, residual_energies
 from perdl_server.held_out import add_pooled_sentence
 
 
-def add_pooled_bound(summary: dict[str, Any], settings: Settings) -> None:
+def add_pooled_comparison(summary: dict[str, Any], settings: Settings) -> None:
     """Add the errors of pooled data to the summary, if ``evaluation.pooled`` asks for it and a client held samples out.
 
     Parameters
