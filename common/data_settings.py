@@ -196,7 +196,18 @@ class SyntheticSettings(SettingsTable):  # numpydoc ignore=PR01
 
 
 class EvaluationSettings(SettingsTable):  # numpydoc ignore=PR01
-    """What a simulation measures after the run (mnist only): error on images that no client has."""
+    """What is measured after the run, on samples that it did not learn from."""
 
-    n_nonzero: int = Field(5, ge=1, description="atoms an image may use (OMP)")
-    n_test: int = Field(1000, ge=1, le=10_000, description="how many of the last test images")
+    held_out: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="share of each client's samples that it does not learn from; on them it measures in the end "
+        "whether federating helped; 0: none",
+    )
+    n_nonzero: int = Field(5, ge=1, description="atoms that a held-out sample, or a test image of mnist, may use (OMP)")
+    pooled: bool = Field(
+        False,
+        description="simulations: learn from all clients' samples pooled too, and compare on held-out samples",
+    )
+    n_test: int = Field(1000, ge=1, le=10_000, description="mnist: how many of the last test images")

@@ -12,8 +12,8 @@ initialise     settings (JSON, seed included)                          ``diction
                                                                        first round: only its ``step``
 update         ``global_dictionary`` (d, r^g), ``round``; before its   ``contribution`` (d, r^g); for ``energy`` also
                first answer: the client's own ``indices``              ``energies`` (r^g,); scalars
-finish         ``global_dictionary`` (d, r^g); ``indices`` as above;   scalars
-               if the run ends early, ``reason``
+finish         ``global_dictionary`` (d, r^g); ``indices`` as above;   scalars, with ``evaluation.held_out`` also
+               if the run ends early, ``reason``                       those of :mod:`common.evaluation`
 =============  ======================================================  ===========================================
 
 Every message from the server carries ``run``, the run's id, which stays the same when the run is resumed. Every answer

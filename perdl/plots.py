@@ -53,6 +53,17 @@ def path_lengths(source: Any) -> Figure:
     return draw("path_lengths", source)
 
 
+def gain(source: Any) -> Figure:
+    """Draw how much lower each client's error on held-out samples is than it would be alone, with its interval.
+
+    Parameters
+    ----------
+    source : RunResult, PerDL or path
+        The run or model; a path is a folder of results.
+    """
+    return draw("gain", source)
+
+
 def variance(source: Any) -> Figure:
     """Draw the shares of each client's energy that are shared, its own, and unexplained.
 

@@ -24,6 +24,7 @@ from common.errors import DataError, PerdlError, SettingsError
 from common.learning_settings import LearningSettings
 from common.logs import FAULT, about, join_log, log_file
 from common.protocol import FINISH, INITIALISE, UPDATE, Payload, ProtocolError, Scalar, pack, unpack
+from common.rng import stream
 from common.settings import Settings, settings_from_values
 from common.statistics import largest_feature_share, mean_share, rms
 from common.threads import one_blas_thread
@@ -33,6 +34,7 @@ from perdl_client.data.samples import names_mark
 from perdl_client.data.sources import truth
 from perdl_client.identity import Identity, is_simulation
 from perdl_client.learning.client import ClientLearner
+from perdl_client.learning.evaluation import evaluate, learn_alone
 from perdl_client.learning.local_update import relative_error
 from perdl_client.model import ClientModel, carried, save_model, shares
 from perdl_client.state import NOTHING_USED, ClientState, find_state, save_state
@@ -156,6 +158,8 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
             "or give this client more samples"
         )
     names = names_mark(data.names)
+    if data.held_out is not None:
+        memory_of(context).keep_first(np.ascontiguousarray(D))
     save_state(ClientState(run, text, 0, D, used=used, names=names), context, identity.state_folder())
     scalars: dict[str, Scalar] = {
         "client": identity.name,
@@ -236,6 +240,10 @@ def _finish(payload: Payload, context: Context) -> RecordDict:
     if known is not None and known.local_dictionary.shape == D_l.shape and not settings.data.bends:
         scalars["local_distance"] = dictionary_distance(D_l, known.local_dictionary)
     measures["n_samples"] = Y.shape[1]
+    if "reason" not in payload.scalars:  # a run that ends before its time is not kept waiting
+        told = _evaluated(data, client, D_g, D_l, settings, state.step, memory_of(context).first())
+        scalars |= told
+        measures |= told
     model = ClientModel(D_g, D_l, data.preprocessing, client.coder, data.cut, data.names, carried(X, Y), measures)
     # The state is kept: an interrupted run may be resumed.
     try:
@@ -246,6 +254,22 @@ def _finish(payload: Payload, context: Context) -> RecordDict:
         _tell_of_disk(error)
     memory_of(context).clear()
     return pack({}, client=identity.name, **scalars)
+
+
+def _evaluated(
+    data: ClientData, client: ClientLearner, D_g: Floats, D_l: Floats, settings: Settings, rounds: int, D: Floats | None
+) -> dict[str, int | float]:
+    """Return what the client tells of its held-out samples; nothing if there are none."""
+    if data.held_out is None:
+        return {}
+    seed, name = settings.seed, client.name
+    alone = np.hstack([D_g, D_l])  # if nothing is shared, the client learnt alone
+    if D_g.shape[1]:
+        began = ClientLearner(data.Y, client.learning, seed, name, dictionary=D)
+        alone = learn_alone(began, rounds, settings.tolerance)
+    found = evaluate(data.held_out, alone, D_g, D_l, settings.evaluation.n_nonzero, stream(seed, name, "bootstrap"))
+    _log.info("%s", found.in_words())
+    return found.scalars()
 
 
 def _resume(

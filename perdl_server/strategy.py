@@ -31,6 +31,7 @@ from perdl_server.federation.members import Member, State
 from perdl_server.federation.messages import Exchange, Question
 from perdl_server.federation.rounds import LAST_WORD, Federation
 from perdl_server.federation.validation import METRICS, check_update
+from perdl_server.held_out import held_out_summary
 from perdl_server.results import RunFolder
 from perdl_server.summary import describe, final_metrics, spread
 
@@ -245,9 +246,11 @@ class PerMA(Strategy):
         shapes = {known["shape"] for known in facts.values() if known.get("shape")}
         if len(shapes) == 1:
             self._report["shape"] = [int(side) for side in shapes.pop().split("x")]
+        held_out = held_out_summary(facts, self.settings, server.global_dictionary.shape[1])
         self.folder.save_summary(
             {
                 **self._report,
+                **({"held_out": held_out} if held_out else {}),
                 "rounds": self._report.get("rounds", 0),
                 "stop_reason": reason,
                 "clients": facts,

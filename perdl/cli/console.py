@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from common.evaluation import percent
 from perdl.cli.tables import Column, print_table
 
 
@@ -60,6 +61,8 @@ def print_summary(
         lines.append(f"consensus of the least agreed atom {final['consensus']['min']:.3f}{change}")
     if "global_distance" in final:
         lines.append(f"distance of D^g to the truth: {final['global_distance']:.1e}")
+    if "held_out" in summary:
+        lines.append(summary["held_out"]["sentence"])
     lines += [f"note: {text}" for text in summary.get("warnings", []) if text not in told]
     if folder is not None:
         lines.append(f"results: {folder}")
@@ -72,12 +75,17 @@ def _print_clients(console: Console, clients: Mapping[str, Mapping[str, Any]], w
     names = ("samples", "atoms", "used", "shared", "own", "error")
     columns = [Column("client"), *(Column(name, right=True) for name in names)]
     with_files = any("file" in facts for facts in clients.values())
+    evaluated = any("held_out" in facts for facts in clients.values())
+    columns += [Column("held out", right=True), Column("gain", right=True)] * evaluated
     columns += [Column("file", wrap="anywhere")] * with_files + [Column("off truth", right=True)] * with_truth
     rows = []
     for name, facts in clients.items():
         cells = [name, str(facts["n_samples"]), str(facts["n_atoms"]), f"{facts['nonzeros']:.1f}"]
         cells += [f"{round(100 * facts[key])}%" if key in facts else "-" for key in ("final_shared", "final_own")]
         cells.append(f"{facts.get('final_error', float('nan')):.3g}")
+        if evaluated:
+            told = facts.get("held_out")
+            cells += [str(told["n_samples"]), percent(told["gain"])] if told else ["-", "-"]
         cells += [Path(facts.get("file", "")).name] * with_files
         cells += [f"{facts.get('final_local_distance', float('nan')):.1e}"] * with_truth
         rows.append(cells)

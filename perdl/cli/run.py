@@ -76,7 +76,7 @@ def simulate(
     """Simulate all clients on this machine."""
     from perdl.cli.view import View
     from perdl.engines import run
-    from perdl.experiments.comparison import add_comparison
+    from perdl.experiments.additions import complete
 
     if engine not in ENGINES:
         raise SettingsError(f"--engine {engine}: must be in-process or ray")
@@ -86,7 +86,7 @@ def simulate(
         folder = Path(settings.output)
         try:
             with view.watching(settings) as on_start:
-                summary = run.simulate(settings, cast(run.Engine, engine), on_start, view.doubts, add_comparison)
+                summary = run.simulate(settings, cast(run.Engine, engine), on_start, view.doubts, complete)
                 undrawn = _draw(folder)
         except UnsavedError as error:
             view.end(error.summary, folder, saved=False)
@@ -134,6 +134,9 @@ def server(
             if (value := getattr(settings.data, key)) not in (None, "rows"):
                 told = f"{option} {shlex.quote(value)}"
                 view.line(f"note: data.{key} = {value} is for simulations: start each client with {told}")
+
+        if settings.evaluation.pooled:
+            view.line("note: evaluation.pooled is for simulations: no server has clients' samples")
 
         def ready() -> None:
             view.line(f"server on {address}, waiting for {settings.n_clients} clients")

@@ -34,7 +34,7 @@ def sections() -> dict[str, list[Row]]:
         "How a client learns": _rows(LearningSettings, ""),
         "Where samples come from": _rows(DataSettings, "data."),
         "Synthetic data": _rows(SyntheticSettings, "synthetic."),
-        "Evaluation of a simulation on MNIST": _rows(EvaluationSettings, "evaluation."),
+        "Evaluation": _rows(EvaluationSettings, "evaluation."),
     }
 
 

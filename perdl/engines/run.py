@@ -49,7 +49,7 @@ def simulate(
     on_doubts : callable (list of str) -> object
         Called before the run with what is doubtful about the data. The summary's ``warnings`` have it too.
     complete : callable (dict, Settings) -> object
-        Called after the run with its summary, to add to it, see `perdl.experiments.comparison.add_comparison`.
+        Called after the run with its summary, to add to it, see `perdl.experiments.additions.complete`.
 
     Returns
     -------

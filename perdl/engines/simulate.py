@@ -59,7 +59,7 @@ def simulate(
     from perdl.cli.command import find_config
     from perdl.engines import run
     from perdl.engines.claim import claimed
-    from perdl.experiments.comparison import add_comparison
+    from perdl.experiments.additions import complete
     from perdl.monitoring.callbacks import watch
     from perdl.plots import draw_figures
     from perdl.results.run_result import read_run
@@ -73,7 +73,7 @@ def simulate(
     with claimed(chosen, path.stem, Path(output) if output else None, overwrite, cure) as settled:
         chosen = run.count_clients(settled)
         with watch(chosen, callbacks, notes.append) as on_start:
-            run.simulate(chosen, engine, on_start, complete=add_comparison)
+            run.simulate(chosen, engine, on_start, complete=complete)
             draw_figures(Path(chosen.output), ["png"])
     result = read_run(chosen.output)
     warn_of_doubts([*notes, *result.summary["warnings"]], 2)

@@ -26,6 +26,9 @@ T = TypeVar("T")
 DATA_PARAMETERS = ("center", "drop_constant", "divide_by", "scale", "whiten")
 """Parameters of the estimator that belong to the table ``data`` of the settings."""
 
+EVALUATION_PARAMETERS = ("held_out",)
+"""Parameters of the estimator that belong to the table ``evaluation``."""
+
 NO_SETTINGS = ("preset", "random_state", "verbose")
 """Parameters of the estimator that are not settings of a run."""
 
@@ -57,7 +60,8 @@ def preset_values(preset: object, known: Sequence[str]) -> dict[str, Any]:
         fit = [name for name, path in sorted(presets().items()) if load_settings(path).data.source != "video"]
         raise SettingsError(f"preset = {str(preset)!r}: is for videos; for arrays there are {', '.join(fit)}")
     values = settings.model_dump(exclude_unset=True)
-    values |= {key: value for key, value in values.pop("data", {}).items() if key in DATA_PARAMETERS}
+    for table, parameters in (("data", DATA_PARAMETERS), ("evaluation", EVALUATION_PARAMETERS)):
+        values |= {key: value for key, value in values.pop(table, {}).items() if key in parameters}
     return {key: value for key, value in values.items() if key in known and key != "output"}
 
 
@@ -105,9 +109,10 @@ def settings_of(params: Mapping[str, Any], names: Sequence[str], former: Fitted 
     given = {key: value for key, value in params.items() if value is not None and key not in NO_SETTINGS}
     given["seed"] = _seed(params)
     data = {"source": "memory", **{key: given.pop(key) for key in DATA_PARAMETERS if key in given}}
+    evaluation = {key: given.pop(key) for key in EVALUATION_PARAMETERS if key in given}
     if "output" in given:
         given["output"] = str(given["output"])
-    settings = settings_from_values(plain({**given, "n_clients": len(names), "data": data}))
+    settings = settings_from_values(plain({**given, "n_clients": len(names), "data": data, "evaluation": evaluation}))
     if unknown := sorted(set(settings.clients) - set(names)):
         raise SettingsError(f"clients: there is no data set {unknown[0]}; there are {', '.join(names)}")
     if former is None:
@@ -147,6 +152,7 @@ def in_python(text: str) -> str:
         A message.
     """
     names = "|".join(DATA_PARAMETERS)
+    text = re.sub(rf"\bevaluation\.({'|'.join(EVALUATION_PARAMETERS)})\b", r"\1", text)
     text = re.sub(rf"\bdata\.({names}) = (true|false)\b", lambda m: f"{m[1]}={m[2].title()}", text)
     return re.sub(rf"\bdata\.({names})\b", r"\1", text)
 

@@ -72,6 +72,8 @@ class PerDL(Outcome):
         Constants by which features are divided first, and how samples are scaled then.
     whiten : bool
         Whether to whiten each client's samples.
+    held_out : float
+        Share of each client's samples that it does not learn from. On them it measures whether federating helped.
     clients : dict, optional
         For each client's name, settings of learning that differ.
     dtype : {"float64", "float32"}
@@ -101,6 +103,10 @@ class PerDL(Outcome):
         1 where all clients' versions of an atom agree.
     usage_ : dict of str to (r,) array
         Share of the energy of a client's data that each of its atoms carries, global atoms first.
+    held_out_ : dict of str to dict
+        What each client found on its held-out samples: ``n_samples``, ``atoms`` (a sample), ``gain`` with its 95 %
+        interval ``gain_low`` to ``gain_high``, ``verdict``, and ``errors`` by number of atoms. Clients that held out
+        nothing are left out.
     n_rounds_, n_features_in_ : int
         Numbers of rounds done and of features d.
     stop_reason_ : str
@@ -153,6 +159,7 @@ class PerDL(Outcome):
         divide_by: str | None = None,
         scale: str = "none",
         whiten: bool = False,
+        held_out: float = 0.0,
         clients: Mapping[str, Mapping[str, Any]] | None = None,
         dtype: str = "float64",
         seed: int = 0,
@@ -187,6 +194,7 @@ class PerDL(Outcome):
         self.divide_by = divide_by
         self.scale = scale
         self.whiten = whiten
+        self.held_out = held_out
         self.clients = clients
         self.dtype = dtype
         self.seed = seed

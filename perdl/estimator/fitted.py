@@ -13,12 +13,16 @@ from numpy.typing import NDArray
 
 from common.errors import PerdlError
 from common.files import ForeignFileError, read_record, write_record
+from common.rng import stream
 from common.settings import Settings, settings_from_values
 from common.statistics import rms
 from perdl.perma import adapt
-from perdl_client.data.preprocessing import Preprocessing, fit_preprocessing
+from perdl_client.data.load import ClientData, prepare
+from perdl_client.data.preprocessing import Preprocessing
+from perdl_client.data.samples import Samples
 from perdl_client.data.windows_patches import Cut
 from perdl_client.learning.client import ClientLearner
+from perdl_client.learning.evaluation import evaluate, learn_alone
 from perdl_client.model import ClientModel, carried
 
 if TYPE_CHECKING:
@@ -60,6 +64,8 @@ class Fitted:
         Share of the energy of a client's data that each of its atoms carries, global atoms first.
     states : dict of str to dict
         Scalars and arrays from which a client that took part can continue.
+    held_out : dict of str to dict
+        What each client found on its held-out samples; those that held out nothing are left out.
     """
 
     summary: dict[str, Any]
@@ -71,6 +77,7 @@ class Fitted:
     scales: dict[str, float]
     usage: dict[str, Floats]
     states: dict[str, State]
+    held_out: dict[str, dict[str, Any]]
 
     @property
     def settings(self) -> Settings:
@@ -102,17 +109,24 @@ class Fitted:
             Its samples, in rows.
         """
         s = self.settings
-        preprocessing, scale, Y = _prepared(name, rows, s)
-        client = ClientLearner(Y, s.for_client(name), s.seed, name)
+        data, learning = _prepared(name, rows, s), s.for_client(name)
+        client = ClientLearner(data.Y, learning, s.seed, name)
+        first = client.dictionary
         D_l = adapt(client, self.global_dictionary, rounds=s.rounds, tolerance=s.tolerance)
         joined = replace(
             self,
             local_dictionaries={**self.local_dictionaries, name: D_l},
-            preprocessings={**self.preprocessings, name: preprocessing},
-            scales={**self.scales, name: scale},
+            preprocessings={**self.preprocessings, name: data.preprocessing},
+            scales={**self.scales, name: rms(data.Y)},
         )
         one = joined.model(name)
-        return replace(joined, usage={**self.usage, name: carried(one.coder(Y, one.dictionary), Y)})
+        usage = {**self.usage, name: carried(one.coder(data.Y, one.dictionary), data.Y)}
+        if data.held_out is None:
+            return replace(joined, usage=usage)
+        alone = learn_alone(ClientLearner(data.Y, learning, s.seed, name, dictionary=first), s.rounds, s.tolerance)
+        rng = stream(s.seed, name, "bootstrap")
+        found = evaluate(data.held_out, alone, self.global_dictionary, D_l, s.evaluation.n_nonzero, rng)
+        return replace(joined, usage=usage, held_out={**self.held_out, name: found.facts()})
 
 
 def federate(
@@ -189,26 +203,28 @@ def _federate(
     run = read_run(settings.output)
     check_models(Path(settings.output), run.summary)
     after = [unpack(state) for state in states]
-    prepared = {name: _prepared(name, rows, settings)[:2] for name, rows in samples.items()}
+    scaled: dict[str, tuple[Preprocessing, float]] = {}
+    for name, rows in samples.items():  # one client's samples at a time
+        data = _prepared(name, rows, settings)
+        scaled[name] = data.preprocessing, rms(data.Y)
     return Fitted(
         summary=run.summary,
         history=[*before_it, *(row for row in run.history if row["round"] > len(before_it))],
         global_dictionary=run.global_dictionary,
         consensus=run.consensus,
         local_dictionaries={name: run.local_dictionaries[name] for name in samples},
-        preprocessings={name: preprocessing for name, (preprocessing, _) in prepared.items()},
-        scales={name: scale for name, (_, scale) in prepared.items()},
+        preprocessings={name: preprocessing for name, (preprocessing, _) in scaled.items()},
+        scales={name: scale for name, (_, scale) in scaled.items()},
         usage={name: run.usage[name] for name in samples},
         states={name: {**p.scalars, **p.arrays} for name, p in zip(samples, after, strict=True)},
+        held_out={name: facts["held_out"] for name, facts in run.clients.items() if "held_out" in facts},
     )
 
 
-def _prepared(name: str, rows: Floats, settings: Settings) -> tuple[Preprocessing, float, Floats]:
-    """Return preprocessing, root mean square and (d, n) data, computed as a client of the run does."""
+def _prepared(name: str, rows: Floats, settings: Settings) -> ClientData:
+    """Return a client's samples, prepared as a client of the run does."""
     Y = rows.T.astype(settings.dtype, copy=False)
-    preprocessing = fit_preprocessing(Y, settings.data, name)
-    Y = preprocessing.apply(Y)
-    return preprocessing, rms(Y), Y
+    return prepare(Samples(Y, (len(Y),)), settings, name, settings.for_client(name).n_atoms)
 
 
 def _packed(state: State) -> RecordDict:
@@ -261,7 +277,8 @@ def save_fitted(path: Path, head: Mapping[str, Any], fitted: Fitted) -> None:
         arrays |= {f"{i} {key}": value for key, value in own.items()}
         kept, state = _parted(fitted.states.get(name, {}))
         arrays |= {f"{i} state {key}": value for key, value in kept.items()}
-        clients.append({"name": name, "scale": fitted.scales[name], "state": state})
+        told = fitted.held_out.get(name)
+        clients.append({"name": name, "scale": fitted.scales[name], "state": state, "held_out": told})
     values = {"summary": fitted.summary, "history": fitted.history, "clients": clients, **head}
     write_record(path, "estimator", VERSION, values, arrays)
 
@@ -301,5 +318,6 @@ def load_fitted(path: Path) -> tuple[dict[str, Any], Fitted]:
         scales={name: client["scale"] for name, (_, client) in clients.items()},
         usage={name: arrays[f"{mark}usage"] for name, (mark, _) in clients.items()},
         states=states,
+        held_out={name: told for name, (_, client) in clients.items() if (told := client.get("held_out"))},
     )
     return head, fitted

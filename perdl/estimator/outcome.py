@@ -216,6 +216,7 @@ class Outcome(Parameters):
         self.path_lengths_ = np.array(fitted.summary["path_lengths"])
         self.consensus_ = fitted.consensus
         self.usage_ = fitted.usage
+        self.held_out_ = fitted.held_out
         self.n_rounds_ = int(fitted.summary["rounds"])
         self.stop_reason_ = str(fitted.summary["stop_reason"])
         self.history_ = fitted.history

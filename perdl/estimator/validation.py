@@ -68,6 +68,8 @@ def cross_validate(
 
     Notes
     -----
+    The parameter ``held_out`` does not count here, because samples are held out already.
+
     A lower threshold or more atoms always explain a larger share. To compare such settings fairly, give every sample
     the same number of atoms: use a ``scoring`` that calls ``model.reconstruct(X, client, k)``.
     """
@@ -110,7 +112,8 @@ def _validate(
     score = scoring or type(model).score
     found: list[dict[str, float]] = []
     for fold in folds:
-        one = type(model)(**{**model.get_params(), "output": None}).set_params(**params)
+        # Each part is held out from here already: the model learns from all that it is given.
+        one = type(model)(**{**model.get_params(), "output": None, "held_out": 0.0}).set_params(**params)
         train, test = ({name: take_rows(X, fold[name][i]) for name, X in named.items()} for i in (0, 1))
         began = time.perf_counter()
         one.fit(train)

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 from rich.filesize import decimal
 
+from common.evaluation import evaluation_of
 from common.settings import Settings
 from perdl.report.figure import FigureKind, Row
 from perdl.report.figures import FIGURES
 from perdl.report.figures.participation import answered_rounds
 from perdl.report.figures.variance import explained_parts, main_finding
-from perdl.report.words import counted, first_of
+from perdl.report.words import counted, first_of, sentence_case
 from perdl.results.run_result import RunResult, as_result
 
 REPORT = "report.html"
@@ -36,7 +37,7 @@ _PREPARED = {
 }
 _OF_SOURCES = {
     "synthetic": ("synthetic.",),
-    "mnist": ("evaluation.", "data.majority"),
+    "mnist": ("evaluation.n_test", "data.majority"),
     "video": ("data.layout", "data.every", "data.n_frames", "data.masks"),
 }
 """Settings that matter only for one kind of data."""
@@ -157,7 +158,8 @@ def _lead(result: RunResult) -> str:
             text += f" Codes of shared atoms carry {shared:.0%} of the energy of its data, those of its own {rest:.0%}."
         if "error" in result.measures:
             text += f" The relative error of its data is {result.measures['error']:.2g}."
-        return text
+        evaluation = evaluation_of(result.measures)
+        return text + (f" {sentence_case(evaluation.in_words())}" if evaluation else "")
     rounds = int(s.get("rounds", 0))
     found = counted(r_g, "shared atom") + f" over {d} features" if d else "no shared atoms: nothing was matched"
     text = f"{counted(len(result.clients), 'client')}, {found}, {counted(rounds, 'round')}"
@@ -172,6 +174,8 @@ def _lead(result: RunResult) -> str:
         text += f" {agree} (least consensus {consensus:.3f})."
     if explained_parts(result):
         text += f" {main_finding(result)}"
+    if "held_out" in s:
+        text += f" {s['held_out']['sentence']}"
     error = s.get("final", {}).get("error") or {}
     if error:
         text += (

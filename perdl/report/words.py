@@ -66,3 +66,14 @@ def number(value: Any) -> str:
         The number.
     """
     return "-" if value is None else f"{value:.2g}"
+
+
+def sentence_case(text: str) -> str:
+    """Return a text as a sentence, with a capital and a full stop.
+
+    Parameters
+    ----------
+    text : str
+        Words without a full stop.
+    """
+    return f"{text[:1].upper()}{text[1:]}."

@@ -12,10 +12,10 @@ from common.errors import DataError, SettingsError
 from common.settings import Settings
 from common.statistics import largest_feature_share, mean_share
 from common.words import listed
-from perdl_client.data.load import require_moderate
+from perdl_client.data.load import prepare
 from perdl_client.data.memory import Memory
 from perdl_client.data.mnist import load_mnist
-from perdl_client.data.preprocessing import agreed_constants, fit_preprocessing
+from perdl_client.data.preprocessing import agreed_constants
 from perdl_client.data.quality import data_warnings, sample_statistics
 from perdl_client.data.samples import Samples
 from perdl_client.data.sources import NO_ARRAYS, client_names, files_of_clients, frame_samples, read_file, video_frames
@@ -96,11 +96,8 @@ def check_data(
 
 def _facts_told(samples: Samples, settings: Settings, name: str) -> dict[str, float]:
     """Return what a client tells of its samples, as it learns from them, with its first dictionary."""
-    cut = cut_of(settings.data, samples.shape)
-    Y = cut.apply(samples.data).astype(settings.dtype, copy=False)
-    require_moderate(Y, name, "")
-    Z = fit_preprocessing(Y, settings.data, name, cut.channels).apply(Y)
-    require_moderate(Z, name, "")
+    data = prepare(samples, settings, name, settings.for_client(name).n_atoms)
+    Z, cut = data.Y, data.cut
     return {
         "n_features": len(Z),
         "n_samples": Z.shape[1],

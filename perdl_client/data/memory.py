@@ -1,4 +1,4 @@
-"""What a node keeps in memory: the samples of its file, so that it is read once, and a run's samples."""
+"""What a node keeps in memory: the samples of its file, so that it is read once, a run's samples, and D_i^(0)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import threading
 
 import numpy as np
 from flwr.app import Context
+from numpy.typing import NDArray
 
 from perdl_client.data.load import ClientData
 from perdl_client.data.samples import Samples
@@ -33,6 +34,7 @@ class Memory:
         self._run = ""
         self._data: ClientData | None = None
         self._held: Samples | None = None
+        self._first: NDArray[np.floating] | None = None
 
     def hold(self, samples: Samples) -> None:
         """Hold the samples of the node's file until a run begins.
@@ -76,12 +78,26 @@ class Memory:
         data : ClientData
             Samples that the run learns from.
         """
-        self._run, self._data = run, data
+        self._run, self._data, self._first = run, data, None
         return data
+
+    def keep_first(self, dictionary: NDArray[np.floating]) -> None:
+        """Keep the first dictionary of this run, from which the client learns alone in the end, to compare.
+
+        Parameters
+        ----------
+        dictionary : (d, r) array
+            D_i^(0).
+        """
+        self._first = dictionary
+
+    def first(self) -> NDArray[np.floating] | None:
+        """Return the first dictionary; None if the process was restarted, and it is to be learnt again."""
+        return self._first
 
     def clear(self) -> None:
         """Forget all samples."""
-        self._run, self._data, self._held = "", None, None
+        self._run, self._data, self._held, self._first = "", None, None, None
         vars(_left_here).pop(self._key, None)
 
     def __reduce__(self) -> tuple[object, ...]:

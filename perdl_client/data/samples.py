@@ -25,6 +25,11 @@ class Samples:
         Samples a second; 0 if unknown.
     notes : tuple of str
         What was left out of the file, and what may be misunderstood.
+    files : tuple of int
+        Number of samples from each file of a folder of files; empty for a single file.
+    in_time : bool
+        Whether samples follow each other in time or in place, as moments of a sound or frames of a video do, so that
+        neighbours are alike.
     """
 
     data: NDArray[np.floating]
@@ -32,6 +37,8 @@ class Samples:
     names: tuple[str, ...] = ()
     rate: int = 0
     notes: tuple[str, ...] = ()
+    files: tuple[int, ...] = ()
+    in_time: bool = False
 
 
 def plainly(names: tuple[str, ...]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -111,7 +112,7 @@ def read_samples(identity: Identity, settings: Settings, held: Samples | None = 
         )
         return Samples(np.ascontiguousarray(pixels[chosen].T) / 255.0, (28, 28))
     if data.source == "video":
-        return _plain(frame_samples(settings, identity.partition))
+        return replace(_plain(frame_samples(settings, identity.partition)), in_time=True)  # neighbours in one frame
     return held or read_file(settings, files_of_clients(settings)[identity.partition], Absent())
 
 

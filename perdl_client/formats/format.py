@@ -72,6 +72,8 @@ class Format:
         Whether it supports ``variable``, and ``drop``.
     samples_first : bool
         Whether samples always lie along the first axis, whatever ``samples_in`` says.
+    in_time : bool
+        Whether samples follow each other in time.
     full_scale : mapping of integer type to float
         Number of each integer type that becomes 1; other types are not scaled.
     place : callable ``(path, options, row, column) -> str``, optional
@@ -87,5 +89,6 @@ class Format:
     has_variables: bool = False
     has_columns: bool = False
     samples_first: bool = False
+    in_time: bool = False
     full_scale: Mapping[type[np.generic], float] = field(default_factory=dict)
     place: Callable[[Path, Options, int, int], str] | None = None

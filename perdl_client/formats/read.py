@@ -88,10 +88,11 @@ def load_samples(
         parts.append(part)
     require_some_have(absent, len(files))
     notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
-    shape, rate = parts[0].shape, parts[0].rate
+    shape, rate, in_time = parts[0].shape, parts[0].rate, parts[0].in_time
+    sizes = tuple(part.data.shape[1] for part in parts) if len(parts) > 1 else ()
     with reading(path, "a folder of data"):
         data = _joined(parts)
-    samples = Samples(data, shape, features.names, rate, notes)
+    samples = Samples(data, shape, features.names, rate, notes, sizes, in_time)
     if n_features is not None and len(data) != n_features:
         wrong = f"has {len(data)} features per sample, but {n_features} are expected"
         cure = "; give every client a file with the same features, or correct n_features"
@@ -158,7 +159,7 @@ def _read_file(path: Path, options: Options, allow_nan: bool, dtype: Dtype) -> S
     if not allow_nan:
         _require_finite(path, kind, options, data, names, in_columns)
     shape = (len(data),) if array.ndim == 2 else array.shape[1:]
-    return Samples(data, shape, () if in_columns else names, rate, notes)
+    return Samples(data, shape, () if in_columns else names, rate, notes, in_time=kind.in_time)
 
 
 def _in_words(titles: list[str]) -> str:

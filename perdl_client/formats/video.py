@@ -204,5 +204,6 @@ VIDEO = Format(
     VIDEO_SUFFIXES,
     known_as="videos (.mp4, .avi, ...)",
     samples_first=True,
+    in_time=True,
     full_scale={np.uint8: 255.0},
 )

@@ -73,5 +73,6 @@ WAV = Format(
     _read,
     (".wav",),
     samples_first=True,
+    in_time=True,
     full_scale={np.int8: 2.0**7, np.int16: 2.0**15, np.int32: 2.0**31, np.int64: 2.0**63},
 )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from flwr.app import Context, Message
 
 from common.errors import FederationError, PerdlError, SettingsError
+from common.evaluation import evaluation_of
 from common.files import remove_leftovers, write_atomically
 from common.heartbeat import signs_of_life
 from common.protocol import FINISH, ProtocolError, Scalar, check_name, one_line, unpack
@@ -155,6 +156,7 @@ def run_client(
     from perdl_client.node.loop import run_node
 
     failures: list[PerdlError] = []
+    news: list[str] = []
 
     def is_last(message: Message) -> bool:
         return message.metadata.message_type == FINISH
@@ -164,6 +166,7 @@ def run_client(
         reply = app(message, context)
         if is_last(message):
             failures.extend(_failures(message, reply))
+            news.extend(_gain(reply))
         return reply
 
     folder = Path(str(told["folder"]))
@@ -183,8 +186,17 @@ def run_client(
             on_beat=beat,
             memory=folder / "node",
         )
+    for text in news:
+        on_event(text)
     for failure in failures:
         raise failure
+
+
+def _gain(reply: Message) -> Iterator[str]:
+    """Yield what federating did to this client's error, if it held samples out."""
+    evaluation = None if reply.has_error() else evaluation_of(unpack(reply.content).scalars)
+    if evaluation is not None:
+        yield evaluation.in_words()
 
 
 def _failures(last: Message, reply: Message) -> Iterator[PerdlError]:

@@ -12,6 +12,7 @@ from flwr.app import Message
 from numpy.typing import NDArray
 
 from common.errors import FederationError, PerdlError
+from common.evaluation import evaluation_of
 from common.protocol import FINISH, UPDATE, Payload, ProtocolError, natural_key, pack
 from common.settings import Settings
 from perdl_server.algorithm.server import PermaServer
@@ -180,7 +181,7 @@ class Federation:
             Holds D^g.
         """
         for member, payload in self.ask(Question(FINISH, "the end", _final_facts, arrays)):
-            member.facts |= _final_facts(payload)
+            _learn_final_facts(member, payload)
 
     def dismiss(self, arrays: dict[str, NDArray[Any]], why: str) -> None:
         """Let all clients leave before the run's end, and wait ``LAST_WORD`` seconds for their answers.
@@ -204,7 +205,7 @@ class Federation:
             for sender, reply in self.exchange.receive():
                 if isinstance(sender, Member):
                     with suppress(PerdlError):
-                        sender.facts |= _final_facts(content_of(reply))
+                        _learn_final_facts(sender, content_of(reply))
             if not self.exchange.open:
                 break
 
@@ -283,7 +284,19 @@ class Federation:
         return {member.name: member.fault for member in missing}
 
 
-def _final_facts(payload: Payload) -> dict[str, float]:
+def _final_facts(payload: Payload) -> dict[str, Any]:
     """Return a client's final facts; its error is required."""
     keys = ["error", *(key for key in ("shared", "own", "local_distance") if key in payload.scalars)]
-    return {f"final_{key}": payload.scalar(key, float) for key in keys}
+    facts: dict[str, Any] = {f"final_{key}": payload.scalar(key, float) for key in keys}
+    try:
+        evaluation = evaluation_of(payload.scalars)
+    except ValueError as error:
+        raise ProtocolError(f"its evaluation cannot be: {error}") from None
+    return facts | ({} if evaluation is None else {"held_out": evaluation.facts()})
+
+
+def _learn_final_facts(member: Member, payload: Payload) -> None:
+    """Enter what a client tells in the end. What it told before the run was resumed counts no more."""
+    facts = _final_facts(payload)
+    member.facts.pop("held_out", None)
+    member.facts |= facts

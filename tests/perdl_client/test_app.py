@@ -305,3 +305,39 @@ def test_a_context_that_goes_between_processes_carries_no_samples_and_finds_them
     assert len(read) == 1
     client.ask(FINISH, {"global_dictionary": np.eye(6)[:, :3]})
     assert memory_of(pickle.loads(kept)).recall(client.run) is None
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_restarted_client_tells_the_same_of_its_held_out_samples(tmp_path, monkeypatch, restarted):
+    """What it has alone starts from its first dictionary, which a new process learns again."""
+    monkeypatch.delenv("PERDL_SIMULATION", raising=False)
+    told = []
+    for number in range(2):
+        (tmp_path / str(number)).mkdir()
+        client = Client(tmp_path / str(number), sparse_data())
+        assert client.start("evaluation.held_out=0.2").has_content()
+        for t in (1, 2):
+            first_update(client, indices=(0, 1, 2) if t == 1 else None, t=t)
+        if restarted and number:
+            memory_of(client.context).clear()
+        answer = client.ask(FINISH, {"global_dictionary": np.eye(6)[:, :3]})
+        told.append(unpack(answer.content).scalars)
+        assert "held_out" in told[-1]
+    assert told[0] == told[1]
+
+
+def test_a_client_of_a_run_that_failed_does_not_stay_to_evaluate(tmp_path, monkeypatch):
+    monkeypatch.delenv("PERDL_SIMULATION", raising=False)
+    client = Client(tmp_path, sparse_data())
+    client.start("evaluation.held_out=0.2")
+    first_update(client)
+    answer = client.ask(FINISH, {"global_dictionary": np.eye(6)[:, :3]}, reason="it failed at the server")
+    assert "held_out" not in unpack(answer.content).scalars
+
+
+def test_too_few_samples_to_hold_some_out_are_a_warning_at_the_client(tmp_path, monkeypatch, caplog):
+    monkeypatch.delenv("PERDL_SIMULATION", raising=False)
+    client = Client(tmp_path, sparse_data(n=14))
+    with caplog.at_level(logging.WARNING, logger="perdl.client"):
+        assert client.start("evaluation.held_out=0.2").has_content()
+    assert "ada holds out no samples: of 14 samples 20% are too few" in caplog.text

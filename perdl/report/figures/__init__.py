@@ -5,6 +5,7 @@ from __future__ import annotations
 from perdl.report.figure import FigureKind
 from perdl.report.figures.atoms import ATOMS, OWN_ATOMS
 from perdl.report.figures.convergence import CONVERGENCE
+from perdl.report.figures.gain import GAIN
 from perdl.report.figures.participation import PARTICIPATION
 from perdl.report.figures.path_lengths import PATH_LENGTHS
 from perdl.report.figures.usage import USAGE
@@ -13,6 +14,7 @@ from perdl.report.figures.variance import VARIANCE
 FIGURES: dict[str, FigureKind] = {
     "convergence": CONVERGENCE,
     "path_lengths": PATH_LENGTHS,
+    "gain": GAIN,
     "variance": VARIANCE,
     "atoms": ATOMS,
     "own_atoms": OWN_ATOMS,

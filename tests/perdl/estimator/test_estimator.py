@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 import perdl
-from common.data_settings import DataSettings
+from common.data_settings import DataSettings, EvaluationSettings
 from common.dictionaries import dictionary_distance
 from common.errors import DataError, PerdlError, SettingsError
 from common.learning_settings import LearningSettings
@@ -26,7 +26,7 @@ from common.synthetic import generate, true_global_dictionary
 from perdl import PerDL
 from perdl.cli.app import app
 from perdl.engines.run import simulate
-from perdl.estimator.array_settings import DATA_PARAMETERS, NO_SETTINGS, in_python
+from perdl.estimator.array_settings import DATA_PARAMETERS, EVALUATION_PARAMETERS, NO_SETTINGS, in_python
 from perdl.perma import adapt
 from perdl_client.learning.client import ClientLearner
 
@@ -302,8 +302,9 @@ def test_parameters_are_the_settings():
     defaults = PerDL().get_params()
     for name, value in defaults.items():
         if name not in ("clients", "output", *NO_SETTINGS):
-            fields = DataSettings.model_fields if name in DATA_PARAMETERS else Settings.model_fields
-            assert value == fields[name].default, name
+            tables = [(DATA_PARAMETERS, DataSettings), (EVALUATION_PARAMETERS, EvaluationSettings)]
+            table = next((table for parameters, table in tables if name in parameters), Settings)
+            assert value == table.model_fields[name].default, name
     assert repr(PerDL()) == "PerDL()"
     assert repr(PerDL("auto", seed=4)) == "PerDL(n_global='auto', seed=4)"
     assert eval(repr(PerDL(2, rounds=3))).get_params() == PerDL(2, rounds=3).get_params()

@@ -51,6 +51,7 @@ def test_a_preset_gives_what_is_not_given():
 
 def test_a_preset_is_learnt_with_and_copied(tmp_path):
     given = {"n_global": "auto", "threshold": 0.5, "threshold_unit": "rms", "warmup_threshold": 2.0, "center": True}
+    given["held_out"] = 0.2
     one = PerDL(preset="files", rounds=1).fit(DATA)
     np.testing.assert_array_equal(one.global_components_, PerDL(**given, rounds=1).fit(DATA).global_components_)
     (tmp_path / "mine.toml").write_text('n_global = 1\n[data]\nsource = "files"\nscale = "client"\n')
