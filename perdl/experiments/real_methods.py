@@ -51,9 +51,7 @@ class Centred:
             Samples as they were measured.
         """
         means = {site: Y.mean(axis=1, keepdims=True) for site, Y in sites.train.items()}
-        train, test = (
-            {site: Y - means[site] for site, Y in half.items()} for half in (sites.train, sites.test)
-        )
+        train, test = ({site: Y - means[site] for site, Y in half.items()} for half in (sites.train, sites.test))
         return cls(train, test)
 
 
@@ -92,9 +90,7 @@ def first_dictionaries(data: Centred, settings: Settings) -> Dictionaries:
     return {site: _learner(site, Y, settings).dictionary for site, Y in data.train.items()}
 
 
-def federated(
-    data: Centred, settings: Settings, firsts: Mapping[str, Floats], n_global: int
-) -> Dictionaries | None:
+def federated(data: Centred, settings: Settings, firsts: Mapping[str, Floats], n_global: int) -> Dictionaries | None:
     """Return [D^g D^l_i] of each site after a federation; with no shared atom each site learns alone.
 
     Parameters
