@@ -71,28 +71,29 @@ def run_real(
     if quick:
         chosen, settings = chosen[:1], changed(settings, **QUICK)
     folder, began, found = Path(settings.output), time.monotonic(), []
-    with held(folder):
-        for i, name in enumerate(chosen):
-            progress(f"{name}, {i + 1} of {len(chosen)}")
-            found.append(facts_of(name, settings, seeds, suggested))
+    head = {"experiment": "real", "preset": "files", "quick": quick, **describe(settings), "seeds": seeds}
+    head |= {"suggested": suggested, "skipped": skipped}
+
+    def write(finished: bool) -> dict[str, Any]:
         results = {
-            "experiment": "real",
-            "preset": "files",
-            "quick": quick,
-            "finished": True,
-            **describe(settings),
-            "seeds": seeds,
-            "suggested": suggested,
+            **head,
+            "finished": finished,
             "sets": found,
-            "skipped": skipped,
             "tables": tables(found),
-            "sentences": [one["why"] for one in found]
-            + [f"{name} is left out: {why}." for name, why in skipped.items()],
+            "sentences": [why(one) for one in found]
+            + [f"{name} is left out: {reason}." for name, reason in skipped.items()],
             "seconds": time.monotonic() - began,
         }
         write_json(folder / "results.json", results)
         write_text(folder / "tables.md", render_page(results))
-    return results
+        return results
+
+    with held(folder):
+        for i, name in enumerate(chosen):
+            progress(f"{name}, {i + 1} of {len(chosen)}")
+            found.append(facts_of(name, settings, seeds, suggested))
+            write(finished=False)
+        return write(finished=True)
 
 
 def facts_of(name: str, settings: Settings, seeds: int = 1, suggested: bool = True) -> dict[str, Any]:
@@ -116,7 +117,7 @@ def facts_of(name: str, settings: Settings, seeds: int = 1, suggested: bool = Tr
     alone, best = by_site["alone"][MAIN_K], by_site["best"][MAIN_K]
     gains = 1 - best / alone
     first = {key: value for key, value in runs[0].items() if key != "errors"}
-    facts = {
+    return {
         "name": name,
         "kind": SETS[name].kind,
         "about": SETS[name].about,
@@ -128,7 +129,6 @@ def facts_of(name: str, settings: Settings, seeds: int = 1, suggested: bool = Tr
         "gained": int((gains > 0).sum()),
         "of": len(gains),
     }
-    return facts | {"why": why(facts)}
 
 
 def measure(sites: Sites, settings: Settings, suggested: bool = True) -> dict[str, Any]:

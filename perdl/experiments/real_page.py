@@ -25,20 +25,23 @@ MAIN_K = 3
 
 _HEAD = """# Real data
 
-Data that packages ship, dealt to sites, and what a site's own held-out samples lose: the relative error when each sample
-is written with k atoms by orthogonal matching pursuit. The smaller, the better. Every method gets the same samples,
-centred at each site. Learning follows the docs: the preset `files`, with what `perdl check` suggests for each set.
+Data that packages ship, dealt to sites. The figures are relative errors of a site's own held-out samples, each written
+with k atoms by orthogonal matching pursuit: the smaller, the better. Every method gets the same samples, centred at
+each site. Learning follows the docs: the preset `files`, with what `perdl check` suggests for each set.
 
-    pip install "perdl[benchmark]"
-    perdl benchmark real --markdown
+```bash
+pip install "perdl[benchmark]"
+perdl benchmark real --markdown
+```
 
-prints this page. `--quick` takes one small set; `--sets digits,wine` takes some; `-c key=value` changes a setting. MNIST
-and videos come from the folder `PERDL_DATA`. Nothing is downloaded.
+prints this page. `--quick` takes one small set, `--sets digits,wine` takes some, `-c key=value` changes a setting.
+MNIST and videos come from the folder `PERDL_DATA`. Nothing is downloaded.
 """
 
-_ABOUT = """`nearest path` is the mean edge of the shortest path through the sites' first atoms, over that of the best path through
-unrelated atoms: 0 is the same atom everywhere, 1 is chance. `auto` and `best` are numbers of shared atoms, `joint` is the
-number of AJIVE's joint directions. `best` was chosen on the held-out samples themselves, so it is a bound."""
+_ABOUT = """`nearest path` is the mean edge of the shortest path through the sites' first atoms, over that of the best
+path through unrelated atoms: 0 is the same atom everywhere, 1 is chance. `auto` and `best` are numbers of shared atoms,
+`joint` is the number of AJIVE's joint directions. `best` and `pers. PCA` take the number that is best on the held-out
+samples themselves, so they are bounds."""
 
 
 def why(facts: Mapping[str, Any]) -> str:
