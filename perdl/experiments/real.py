@@ -70,7 +70,8 @@ def run_real(
     chosen = list(names or [name for name in SETS if name not in skipped])
     if quick:
         chosen, settings = chosen[:1], changed(settings, **QUICK)
-    folder, began, found = Path(settings.output), time.monotonic(), []
+    folder, began = Path(settings.output), time.monotonic()
+    found: list[dict[str, Any]] = []
     head = {"experiment": "real", "preset": "files", "quick": quick, **describe(settings), "seeds": seeds}
     head |= {"suggested": suggested, "skipped": skipped}
 

@@ -253,7 +253,7 @@ def learnt_atoms(Y: Floats, r: int, k: int, penalties: Sequence[float] = (1.0, 2
         from sklearn.decomposition import MiniBatchDictionaryLearning
     except ModuleNotFoundError:
         raise DataError(f"the package sklearn is missing: {EXTRA}") from None
-    found = []
+    found: list[tuple[float, float, Floats]] = []
     scale = np.sqrt(np.mean(Y**2))
     for alpha in penalties:
         learner = MiniBatchDictionaryLearning(
