@@ -22,6 +22,7 @@ from common.synthetic import generate
 from perdl import PerDL
 from perdl.check.suggest import spectrum, suggest
 from perdl.experiments.ajive import ajive
+from perdl.experiments.real_methods import learnt_atoms
 
 Floats = NDArray[np.floating]
 SEEDS = (0, 1, 2)
@@ -74,19 +75,8 @@ def pca_basis(X: Floats, r: int) -> Basis:
 
 def learnt_basis(X: Floats, problem: Problem) -> Basis:
     """Of scikit-learn's dictionary learning, the penalty that writes the training samples best."""
-    from sklearn.decomposition import MiniBatchDictionaryLearning
-
-    mean, found = X.mean(axis=0), []
-    scale = np.sqrt(np.mean((X - mean) ** 2))  # penalties are in its units
-    for alpha in (1.0, 2.0):
-        learner = MiniBatchDictionaryLearning(
-            problem.r, alpha=alpha, fit_algorithm="cd", batch_size=32, max_iter=30, random_state=0
-        )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            basis = Basis(mean, scale * learner.fit((X - mean) / scale).components_)
-        found.append((np.linalg.norm(X - basis.write(X, problem.k)), alpha, basis))
-    return min(found, key=lambda one: one[:2])[2]
+    mean = X.mean(axis=0)
+    return Basis(mean, learnt_atoms((X - mean).T, problem.r, problem.k).T)
 
 
 def per_site(problem: Problem, learn: Callable[[Floats], Basis]) -> Found:
