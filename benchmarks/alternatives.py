@@ -4,15 +4,14 @@
     OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python benchmarks/alternatives.py
 
 One run, the same samples for all. A method learns from the sites' training samples. Then each site writes held-out
-samples with k numbers each: its own, and those of the other sites. AJIVE is written here after Feng, Jiang, Hannig and
-Marron, "Angle-based joint and individual variation explained", Journal of Multivariate Analysis 166, 2018.
+samples with k numbers each: its own, and those of the other sites.
 """
 
 from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +21,8 @@ from common.coders import omp
 from common.synthetic import generate
 from perdl import PerDL
 from perdl.check.suggest import spectrum, suggest
+from perdl.experiments.ajive import ajive
+from perdl.experiments.real_methods import learnt_atoms
 
 Floats = NDArray[np.floating]
 SEEDS = (0, 1, 2)
@@ -74,59 +75,8 @@ def pca_basis(X: Floats, r: int) -> Basis:
 
 def learnt_basis(X: Floats, problem: Problem) -> Basis:
     """Of scikit-learn's dictionary learning, the penalty that writes the training samples best."""
-    from sklearn.decomposition import MiniBatchDictionaryLearning
-
-    mean, found = X.mean(axis=0), []
-    scale = np.sqrt(np.mean((X - mean) ** 2))  # penalties are in its units
-    for alpha in (1.0, 2.0):
-        learner = MiniBatchDictionaryLearning(
-            problem.r, alpha=alpha, fit_algorithm="cd", batch_size=32, max_iter=30, random_state=0
-        )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            basis = Basis(mean, scale * learner.fit((X - mean) / scale).components_)
-        found.append((np.linalg.norm(X - basis.write(X, problem.k)), alpha, basis))
-    return min(found, key=lambda one: one[:2])[2]
-
-
-def ajive(blocks: Mapping[str, Floats], r: int, seed: int = 0, draws: int = 50) -> tuple[Floats, dict[str, Floats]]:
-    """Return joint directions (rows), and each block's own, at right angles to these; blocks share their columns.
-
-    Signal spaces of rank ``r`` are compared by the singular values of all their bases, one under the other. Joint is a
-    direction whose squared singular value is beyond what random spaces have (95th percentile) and what noise can take
-    from a joint one (Wedin's bound, 5th percentile).
-    """
-    rng = np.random.default_rng(seed)
-    spaces, bounds = [], np.zeros((len(blocks), draws))
-    for i, X in enumerate(blocks.values()):
-        U, s, Vt = np.linalg.svd(X, full_matrices=False)
-        U, s_r, V, noise = U[:, :r], s[r - 1], Vt[:r], (U[:, r:] * s[r:]) @ Vt[r:]
-        spaces.append(V)
-        for t in range(draws):
-            left = np.linalg.norm(_away(U, rng).T @ noise, 2)
-            right = np.linalg.norm(noise @ _away(V.T, rng), 2)
-            bounds[i, t] = min(1.0, max(left, right) / s_r) ** 2
-    _, s, Vt = np.linalg.svd(np.concatenate(spaces), full_matrices=False)
-    chance = [_largest_by_chance(len(blocks), r, X.shape[1], rng) for _ in range(draws)]
-    limit = max(np.quantile(chance, 0.95), np.quantile(len(blocks) - bounds.sum(axis=0), 0.05))
-    joint = Vt[: int((s**2 > limit).sum())]
-    own = {}
-    for name, X in blocks.items():
-        rest = X - X @ joint.T @ joint
-        own[name] = np.linalg.svd(rest, full_matrices=False)[2][: r - len(joint)]
-    return joint, own
-
-
-def _away(V: Floats, rng: np.random.Generator) -> Floats:
-    """As many random directions at right angles to the columns of ``V``, as far as there is room."""
-    d, r = V.shape
-    G = rng.standard_normal((d, min(r, d - r)))
-    return np.linalg.qr(G - V @ (V.T @ G)).Q
-
-
-def _largest_by_chance(n: int, r: int, d: int, rng: np.random.Generator) -> float:
-    spaces = [np.linalg.qr(rng.standard_normal((d, r))).Q.T for _ in range(n)]
-    return float(np.linalg.norm(np.concatenate(spaces), 2) ** 2)
+    mean = X.mean(axis=0)
+    return Basis(mean, learnt_atoms((X - mean).T, problem.r, problem.k).T)
 
 
 def per_site(problem: Problem, learn: Callable[[Floats], Basis]) -> Found:
@@ -142,8 +92,8 @@ def pooled(problem: Problem, learn: Callable[[Floats], Basis]) -> Found:
 def by_ajive(problem: Problem) -> Found:
     means = {name: X.mean(axis=0) for name, X in problem.train.items()}
     rank = min(problem.r, problem.d // 2)  # larger spaces meet by necessity
-    joint, own = ajive({name: X - means[name] for name, X in problem.train.items()}, rank)
-    bases = {name: Basis(means[name], np.concatenate([joint, own[name]])) for name in own}
+    joint, own = ajive({name: (X - means[name]).T for name, X in problem.train.items()}, rank)
+    bases = {name: Basis(means[name], np.hstack([joint, own[name]]).T) for name in own}
     return lambda site, X, k: bases[site].write(X, k), rank * problem.d
 
 

@@ -8,7 +8,7 @@ import click
 import typer
 
 from perdl import __version__
-from perdl.cli import deploy, inspect, models, run
+from perdl.cli import benchmark, deploy, inspect, models, run
 from perdl.cli.command import Command, Commands, out
 from perdl.cli.console import print_line
 
@@ -25,6 +25,7 @@ for function in (
     run.server,
     run.client,
     run.experiment,
+    benchmark.benchmark,
     deploy.certs,
     deploy.gateway,
     deploy.health,

@@ -1,0 +1,138 @@
+"""The tables and sentences of ``perdl benchmark real``, and docs/real-data.md, which they fill."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from perdl.experiments.run import cell, columns_of
+
+KS = (1, 3, 5)
+COLUMNS = {
+    "alone": "perdl at each site alone",
+    "auto": 'federated, n_global = "auto"',
+    "best": "federated, the best of a ladder of n_global",
+    "pooled": "one dictionary from all samples",
+    "PCA": "components of each site, k of r",
+    "pers. PCA": "personalized PCA, the best of the same ladder",
+    "AJIVE": "joint and own directions",
+    "sklearn": "scikit-learn's dictionary learning at each site",
+}
+MAIN_K = 3
+"""Atoms of a sample by which sets are judged."""
+
+_HEAD = """# Real data
+
+Data that packages ship, dealt to sites. The figures are relative errors of a site's own held-out samples, each written
+with k atoms by orthogonal matching pursuit: the smaller, the better. Every method gets the same samples, centred at
+each site. Learning follows the docs: the preset `files`, with what `perdl check` suggests for each set.
+
+```bash
+pip install "perdl[benchmark]"
+perdl benchmark real --markdown
+```
+
+prints this page. `--quick` takes one small set, `--sets digits,wine` takes some, `-c key=value` changes a setting.
+MNIST and videos come from the folder `PERDL_DATA`. Nothing is downloaded.
+"""
+
+_ABOUT = """`nearest path` is the mean edge of the shortest path through the sites' first atoms, over that of the best
+path through unrelated atoms: 0 is the same atom everywhere, 1 is chance. `auto` and `best` are numbers of shared atoms,
+`joint` is the number of AJIVE's joint directions. `best` and `pers. PCA` take the number that is best on the held-out
+samples themselves, so they are bounds."""
+
+
+def why(facts: Mapping[str, Any]) -> str:
+    """Return one sentence: whether federating helps on a set, by how much, and why not.
+
+    Parameters
+    ----------
+    facts : mapping
+        Facts of the set, from `facts_of`.
+    """
+    name, gain, doubt = facts["name"], facts["gain"], 2 * facts["gain_error"]
+    if not np.isfinite(gain):
+        return f"{name}: sites use fewer atoms than any number of the ladder, so none federates."
+    pooling = 1 - facts["errors"]["pooled"][MAIN_K] / facts["errors"]["alone"][MAIN_K]
+    by = f"{abs(gain):.1%} (+- {doubt:.1%})"
+    if gain > doubt:
+        none = " auto finds no shared atom, though." if facts["n_auto"] == 0 else ""
+        return (
+            f"{name}: federating helps. The error falls by {by}, at {facts['gained']} of {facts['of']} sites; pooled "
+            f"samples would change it by {-pooling:+.1%}.{none}"
+        )
+    said = f"federating makes it worse. The error grows by {by}" if gain < -doubt else f"no clear difference, {by}"
+    per_atom = min(facts["n_train"]) / facts["n_atoms"]
+    if pooling <= 0.01:
+        reason = (
+            f"pooled samples do not help either ({-pooling:+.1%}): a site's own atoms fit it better than common ones"
+        )
+    else:
+        reason = (
+            f"pooled samples would help ({-pooling:+.1%}), but what sites learn alone does not meet: the nearest path "
+            f"is {facts['nearest']:.2f} of chance, with {per_atom:.1f} samples for an atom"
+        )
+    return f"{name}: {said}; {reason}."
+
+
+def tables(found: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Return the tables of the benchmark by title.
+
+    Parameters
+    ----------
+    found : sequence of mapping
+        Facts of each set.
+    """
+    facts = [
+        {
+            "set": one["name"],
+            "d": one["n_features"],
+            "sites": one["n_sites"],
+            "samples": _span(one["n_train"]),
+            "held out": _span(one["n_test"]),
+            "atoms": one["n_atoms"],
+            "nearest path": one["nearest"],
+            "auto": one["n_auto"],
+            "best": one["n_best"],
+            "joint": one["n_joint"],
+            "what": one["about"],
+        }
+        for one in found
+    ]
+    by_k = {
+        f"Error with {k} atom{'s' * (k > 1)} a sample": [
+            {"set": one["name"], **{method: _number(one["errors"][method][k]) for method in COLUMNS}} for one in found
+        ]
+        for k in (MAIN_K, *(k for k in KS if k != MAIN_K))
+    }
+    return {**by_k, "The sets": facts}
+
+
+def _number(value: float) -> str:
+    return f"{value:.3f}" if np.isfinite(value) else "-"
+
+
+def _span(numbers: Sequence[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def render_page(results: Mapping[str, Any]) -> str:
+    """Return docs/real-data.md.
+
+    Parameters
+    ----------
+    results : mapping
+        Results of `perdl.experiments.real.run_real`.
+    """
+    lines = [_HEAD, "| column | what |", "|---|---|", *(f"| {name} | {what} |" for name, what in COLUMNS.items())]
+    for title, rows in results["tables"].items():
+        columns = columns_of(rows)
+        lines += ["", f"## {title}", "", f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+        lines += [f"| {' | '.join(cell(row.get(column)) for column in columns)} |" for row in rows]
+    lines += ["", _ABOUT, "", "## Where federating helps, and where not", ""]
+    lines += [f"- {sentence}" for sentence in results["sentences"]]
+    deals = "once" if results["seeds"] == 1 else f"{results['seeds']} times"
+    return "\n".join([*lines, "", f"Each set was dealt {deals}; {results['seconds'] / 60:.0f} minutes in all.", ""])
