@@ -5,7 +5,7 @@ import pytest
 import scipy.linalg
 
 import perdl_client.learning.learners
-from common.coders import OMP, HardThreshold, TopK
+from common.coders import OMP, HardThreshold, TopK, top_k
 from common.dictionaries import dictionary_distance, match_atoms
 from common.learners import LEARNERS, coordinate_step, gradient_step, orthogonal_step, projected_step
 from common.synthetic import generate
@@ -215,11 +215,11 @@ def test_no_unit_atom_fits_better_than_the_last_one_of_a_coordinate_step():
 def test_coordinate_steps_find_atoms_that_are_not_orthogonal_where_orthogonal_ones_cannot():
     rng = np.random.default_rng(5)
     true = unit(rng.standard_normal((12, 6)))
-    X = rng.standard_normal((6, 600)) * (rng.random((6, 600)) < 0.2)
+    X = top_k(rng.standard_normal((6, 600)), 2)
     found = {"orthogonal": scipy.linalg.polar(true)[0], "coordinate": start_near(true, 0.3, 0)}
     for name in found:
         for _ in range(60):
-            found[name] = STEPS[name](true @ X, found[name], OMP(3)).dictionary
+            found[name] = STEPS[name](true @ X, found[name], OMP(2)).dictionary
     assert dictionary_distance(found["coordinate"], true) < 0.05
     assert dictionary_distance(found["orthogonal"], true) > 0.1
 
@@ -325,6 +325,8 @@ def test_steps_turn_with_the_feature_space_and_follow_order_and_sign_of_atoms(na
     turn, order, signs = orthonormal(rng, 6, 6), rng.permutation(4), rng.choice([-1, 1], 4)
     plain = STEPS[name](Y, D, coder).dictionary
     np.testing.assert_allclose(STEPS[name](turn @ Y, turn @ D, coder).dictionary, turn @ plain, atol=1e-7)
+    if name == "coordinate":  # atoms change one after the other
+        order = np.arange(4)
     np.testing.assert_allclose(
         STEPS[name](Y, D[:, order] * signs, coder).dictionary, plain[:, order] * signs, atol=1e-7
     )
