@@ -52,6 +52,11 @@ ROWS: dict[str, Choice] = {
     "gradient, n_atoms 10, omp 3, svd": GRADIENT | {"coder": "omp", "n_nonzero": 3, "start": "svd"},
 }
 
+ROWS |= {
+    f"coordinate, n_atoms 10, omp {k}": GRADIENT | {"learner": "coordinate", "coder": "omp", "n_nonzero": k}
+    for k in (2, 3)
+}
+
 
 def orthogonal(seed: int, n: int) -> dict[str, ClientTruth]:
     names = [f"site-{i:02d}" for i in range(N)]

@@ -1,7 +1,7 @@
 """Which settings write held-out samples best on real data: a grid for the preset ``files``.
 
     pip install "perdl[benchmark]"
-    OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python benchmarks/settings.py coders learners aggregations atoms
+    OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python benchmarks/settings.py coders learners coordinate aggregations atoms
 
 Each set has four sites at most, of 300 samples at most; 15 rounds, two random starts. Samples are centred at each site.
 Federated is the better of a quarter and half of the atoms shared. A row is one choice: the median and the worst, over
@@ -65,6 +65,20 @@ def learners() -> dict[str, Choice]:
     return rows
 
 
+COORDINATE: Choice = {"learner": "coordinate"} | count("omp", 3)
+
+
+def coordinates() -> dict[str, Choice]:
+    changes: dict[str, Choice] = {
+        "warm-up, omp 3": {},
+        "warm-up, omp 5": count("omp", 5),
+        "svd, omp 3": SVD,
+        "warm-up, omp 3, normalized": {"aggregation": "normalized"},
+        "warm-up, omp 3, n_atoms = d": {"n_atoms": None},
+    }
+    return {f"coordinate, {name}": COORDINATE | change for name, change in changes.items()}
+
+
 def with_each(key: str, values: dict[str, object]) -> dict[str, Choice]:
     return {f"{name}, {label}": one | {key: value} for name, one in BEST.items() for label, value in values.items()}
 
@@ -72,6 +86,7 @@ def with_each(key: str, values: dict[str, object]) -> dict[str, Choice]:
 GROUPS: dict[str, dict[str, Choice]] = {
     "coders": {f"orthogonal, warm-up, {name}": one for name, one in CODERS.items()},
     "learners": learners(),
+    "coordinate": coordinates(),
     "aggregations": with_each(
         "aggregation", {one: one for one in ("mean", "normalized", "polar", "energy", "procrustes")}
     ),

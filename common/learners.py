@@ -9,7 +9,8 @@ A step is a pure function ``(Y, D, coder, ...) -> Step``. To add a learner, writ
 
 Sources: orthogonal step: Liang et al. 2022, algorithm 1 (algorithm 4 of the paper); gradient step: algorithm 5 of the
 paper; projected step: Arora, Ge, Ma, Moitra 2015, "Simple, efficient, and neural algorithms for sparse coding",
-algorithm 5.
+algorithm 5; coordinate step: Mairal, Bach, Ponce, Sapiro 2010, "Online learning for matrix factorization and sparse
+coding", algorithm 2.
 """
 
 from __future__ import annotations
@@ -147,6 +148,44 @@ def projected_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5) -
     return Step(out, codes)
 
 
+def coordinate_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5) -> Step:
+    r"""One pass over the atoms, each the best unit vector while codes and other atoms are fixed.
+
+    .. math:: X = \text{coder}(Y, D), \qquad
+              D_j \leftarrow \arg\min_{\lVert v\rVert = 1} \lVert Y - \textstyle\sum_{i \ne j} D_i X_i - v X_j\rVert_F,
+              \quad j = 1, \dots, r
+
+    Parameters
+    ----------
+    Y : (d, n) array
+        Samples, in columns.
+    D : (d, r) array
+        Dictionary with any ``r``.
+    coder : Coder
+        Computes the codes.
+    step_size : float
+        Not used: each atom's step is an exact minimisation.
+
+    Returns
+    -------
+    Step
+        Atoms that no sample uses stay as they are; the others have norm 1.
+
+    Notes
+    -----
+    The minimiser is the direction of :math:`(Y X^\top - D X X^\top)_j + D_j (X X^\top)_{jj}`. It costs two products
+    with the samples and ``d r^2``, as a gradient step does, and needs no step size.
+    """
+    X = coder(Y, D)
+    out, moment, second_moment = D.copy(), Y @ X.T, X @ X.T
+    for j in np.flatnonzero(np.diag(second_moment) > 0):
+        atom = moment[:, j] - out @ second_moment[:, j] + out[:, j] * second_moment[j, j]
+        norm = np.linalg.norm(atom)
+        if norm > 0:
+            out[:, j] = atom / norm
+    return Step(out, X)
+
+
 def _largest_eigenvalue(S: Floats) -> float:
     return float(np.linalg.eigvalsh(S.astype(np.float64))[-1]) if len(S) else 0.0
 
@@ -172,5 +211,6 @@ LEARNERS: dict[str, Learner] = {
     "orthogonal": Learner(orthogonal_step, orthonormal=True),
     "gradient": Learner(gradient_step),
     "projected": Learner(projected_step),
+    "coordinate": Learner(coordinate_step),
 }
 """Learners by name, as in the setting ``learner``."""

@@ -38,7 +38,7 @@ class PerDL(Outcome):
         Largest number of rounds T.
     tolerance : float
         Stop when no atom of D^g moves more than this.
-    learner : {"orthogonal", "gradient", "projected"}
+    learner : {"orthogonal", "gradient", "projected", "coordinate"}
         The step by which a client improves its dictionary.
     step_size : float
         Step of the other learners than "orthogonal", in units of 1 / ||X X'||_2.

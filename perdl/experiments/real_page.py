@@ -27,7 +27,8 @@ _HEAD = """# Real data
 
 Data that packages ship, dealt to sites. The figures are relative errors of a site's own held-out samples, each written
 with k atoms by orthogonal matching pursuit: the smaller, the better. Every method gets the same samples, centred at
-each site. Learning follows the docs: the preset `files`, with what `perdl check` suggests for each set.
+each site. perdl learns as the docs advise, by the preset `files` and what `perdl check` suggests for each set; the last
+line says with how many starts and rounds.
 
 ```bash
 pip install "perdl[benchmark]"
@@ -63,7 +64,9 @@ def why(facts: Mapping[str, Any]) -> str:
             f"{name}: federating helps. The error falls by {by}, at {facts['gained']} of {facts['of']} sites; pooled "
             f"samples would change it by {-pooling:+.1%}.{none}"
         )
-    said = f"federating makes it worse. The error grows by {by}" if gain < -doubt else f"no clear difference, {by}"
+    said = f"federating makes it worse. The error grows by {by}"
+    if gain >= -doubt:
+        said = f"no clear difference, {-gain:+.1%} (+- {doubt:.1%})"
     per_atom = min(facts["n_train"]) / facts["n_atoms"]
     if pooling <= 0.01:
         reason = (
@@ -134,5 +137,20 @@ def render_page(results: Mapping[str, Any]) -> str:
         lines += [f"| {' | '.join(cell(row.get(column)) for column in columns)} |" for row in rows]
     lines += ["", _ABOUT, "", "## Where federating helps, and where not", ""]
     lines += [f"- {sentence}" for sentence in results["sentences"]]
+    told = results["settings"]
+    coder = f"threshold {told['threshold']} {told['threshold_unit']}"
+    if told["coder"] != "hard-threshold":
+        coder = f"n_nonzero {told['n_nonzero']}"
+    elif results["suggested"]:
+        coder = "threshold by `perdl check`"
     deals = "once" if results["seeds"] == 1 else f"{results['seeds']} times"
-    return "\n".join([*lines, "", f"Each set was dealt {deals}; {results['seconds'] / 60:.0f} minutes in all.", ""])
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"Each set was dealt {deals}. Learner {told['learner']}, coder {told['coder']}, {coder}; start "
+            f"{told['start']}, {told['n_restarts']} random ones, {told['local_restarts']} local restarts, {told['rounds']} rounds. "
+            f"{results['seconds'] / 60:.0f} minutes in all.",
+            "",
+        ]
+    )

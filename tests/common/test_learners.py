@@ -5,13 +5,18 @@ import pytest
 import scipy.linalg
 
 import perdl_client.learning.learners
-from common.coders import OMP, HardThreshold, TopK
+from common.coders import OMP, HardThreshold, TopK, top_k
 from common.dictionaries import dictionary_distance, match_atoms
-from common.learners import LEARNERS, gradient_step, orthogonal_step, projected_step
+from common.learners import LEARNERS, coordinate_step, gradient_step, orthogonal_step, projected_step
 from common.synthetic import generate
 from perdl_client.learning.initialization import objective
 
-STEPS = {"orthogonal": orthogonal_step, "gradient": gradient_step, "projected": projected_step}
+STEPS = {
+    "orthogonal": orthogonal_step,
+    "gradient": gradient_step,
+    "projected": projected_step,
+    "coordinate": coordinate_step,
+}
 CODERS = [HardThreshold(0.5), TopK(2), OMP(2)]
 
 
@@ -38,7 +43,7 @@ def test_the_registry_names_every_learner():
     assert perdl_client.learning.learners.LEARNERS is LEARNERS
 
 
-@pytest.mark.parametrize("name", ["orthogonal", "gradient"])
+@pytest.mark.parametrize("name", ["orthogonal", "gradient", "coordinate"])
 @pytest.mark.parametrize("coder", CODERS, ids=repr)
 def test_codes_are_those_of_the_old_dictionary(name, coder):
     _, Y, D = problem(0)
@@ -178,6 +183,47 @@ def test_on_orthonormal_dictionaries_projection_changes_no_code():
 # Convergence (definition 2 of the paper)
 
 
+# coordinate_step
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (5, 9), (3, 1)])
+@pytest.mark.parametrize("coder", CODERS, ids=repr)
+def test_a_coordinate_step_equals_the_literal_loop_over_residuals(shape, coder):
+    rng = np.random.default_rng(3)
+    Y, D = rng.standard_normal((shape[0], 30)), unit(rng.standard_normal(shape))
+    coder = coder if coder.number <= shape[1] else TopK(1)
+    step = coordinate_step(Y, D, coder)
+    X, expected = coder(Y, D), D.copy()
+    for j in range(shape[1]):
+        if X[j].any():
+            others = np.delete(expected, j, axis=1) @ np.delete(X, j, axis=0)
+            expected[:, j] = unit((Y - others) @ X[j])
+    np.testing.assert_allclose(step.dictionary, expected, atol=1e-11)
+
+
+def test_no_unit_atom_fits_better_than_the_last_one_of_a_coordinate_step():
+    rng, Y, D = problem(4)
+    step = coordinate_step(Y, D, OMP(2))
+    least = error(Y, step.dictionary, step.codes)
+    assert least < error(Y, D, step.codes)
+    for size in (1e-3, 0.1, 1.0):
+        other = step.dictionary.copy()
+        other[:, -1] = unit(other[:, -1] + size * rng.standard_normal(6))
+        assert error(Y, other, step.codes) > least
+
+
+def test_coordinate_steps_find_atoms_that_are_not_orthogonal_where_orthogonal_ones_cannot():
+    rng = np.random.default_rng(5)
+    true = unit(rng.standard_normal((12, 6)))
+    X = top_k(rng.standard_normal((6, 600)), 2)
+    found = {"orthogonal": scipy.linalg.polar(true)[0], "coordinate": start_near(true, 0.3, 0)}
+    for name in found:
+        for _ in range(60):
+            found[name] = STEPS[name](true @ X, found[name], OMP(2)).dictionary
+    assert dictionary_distance(found["coordinate"], true) < 0.05
+    assert dictionary_distance(found["orthogonal"], true) > 0.1
+
+
 def start_near(truth, size, seed):
     rng = np.random.default_rng(seed)
     return truth + size * unit(rng.standard_normal(truth.shape))
@@ -191,6 +237,7 @@ def start_near(truth, size, seed):
         ("projected", {"step_size": 0.7}, 0.65),
         ("gradient", {}, 0.8),
         ("projected", {}, 0.75),
+        ("coordinate", {}, 0.8),
     ],
 )
 @pytest.mark.parametrize("seed", range(3))
@@ -278,6 +325,8 @@ def test_steps_turn_with_the_feature_space_and_follow_order_and_sign_of_atoms(na
     turn, order, signs = orthonormal(rng, 6, 6), rng.permutation(4), rng.choice([-1, 1], 4)
     plain = STEPS[name](Y, D, coder).dictionary
     np.testing.assert_allclose(STEPS[name](turn @ Y, turn @ D, coder).dictionary, turn @ plain, atol=1e-7)
+    if name == "coordinate":  # atoms change one after the other
+        order = np.arange(4)
     np.testing.assert_allclose(
         STEPS[name](Y, D[:, order] * signs, coder).dictionary, plain[:, order] * signs, atol=1e-7
     )

@@ -52,7 +52,7 @@ def message(*overrides, path=None):
         ("round_timeout=inf", "round_timeout = inf: must be a number, more than 0"),
         ("quorum=11", "quorum = 11: must be at most n_clients = 10"),
         ("quorum=0", "quorum = 0: must be a whole number, at least 1"),
-        ("learner=sgd", "learner = 'sgd': must be 'orthogonal', 'gradient' or 'projected'"),
+        ("learner=sgd", "learner = 'sgd': must be 'orthogonal', 'gradient', 'projected' or 'coordinate'"),
         ("coder=topk", "coder = 'topk': must be 'hard-threshold', 'top-k' or 'omp'"),
         ("dtype=float16", "dtype = 'float16': must be 'float64' or 'float32'"),
         ("data.source=mnis", "data.source = 'mnis': must be 'synthetic', 'mnist', 'files', 'video' or 'memory'"),
@@ -303,7 +303,10 @@ def test_a_client_takes_its_own_word_over_its_table_over_the_run():
     ("own", "text"),
     [
         ({"threshold": float("nan")}, "clients.a: threshold = nan: must be a number, at least 0"),
-        ({"learner": "sgd"}, "clients.a: learner = 'sgd': must be 'orthogonal', 'gradient' or 'projected'"),
+        (
+            {"learner": "sgd"},
+            "clients.a: learner = 'sgd': must be 'orthogonal', 'gradient', 'projected' or 'coordinate'",
+        ),
         ({"seed": 3}, "clients.a: seed = 3: is a setting of the whole run; "),
         ({"coder": "omp", "n_atoms": 3}, "clients.a: n_nonzero = 5: must be at most n_atoms = 3"),
     ],
