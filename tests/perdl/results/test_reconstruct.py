@@ -32,6 +32,7 @@ def learn(folder, **settings):
         "n_global": 2,
         **settings,
     }
+    told = {"evaluation.held_out": 0, **told}  # what is reconstructed is compared with what was learnt from
     simulate(count_clients(override_settings(load_settings(find_config("files")), told)))
     return folder / "run" / "clients" / "client-0"
 
