@@ -149,8 +149,8 @@ def render_page(results: Mapping[str, Any]) -> str:
             *lines,
             "",
             f"Each set was dealt {deals}. Learner {told['learner']}, coder {told['coder']}, {coder}; start "
-            f"{told['start']}, {told['n_restarts']} random ones, {told['local_restarts']} local restarts, {told['rounds']} rounds. "
-            f"{results['seconds'] / 60:.0f} minutes in all.",
+            f"{told['start']}, {told['n_restarts']} random ones, {told['local_restarts']} local restarts, "
+            f"{told['rounds']} rounds. {results['seconds'] / 60:.0f} minutes in all.",
             "",
         ]
     )
