@@ -22,6 +22,7 @@ from common.learning_settings import LearningSettings
 from common.rng import stream
 from common.statistics import atom_energies, rms, used_atoms
 from perdl_client.learning.initialization import best_warm_up, first_dictionary, objective, schedule
+from perdl_client.learning.missing import complete, observed_features
 from perdl_client.learning.local_update import LocalUpdate, local_update, refine_local_dictionary, retract
 
 Floats = NDArray[np.floating]
@@ -144,7 +145,10 @@ class ClientLearner:
     def dictionary(self) -> Floats:
         """D_i^(0) until `split`, D^l_i from then on."""
         if self._dictionary is None:
-            self._dictionary = first_dictionary(self.Y, self.learning, self.seed, self.name)
+            D = first_dictionary(self.Y, self.learning, self.seed, self.name)
+            # A feature that the client never measured is zero in its atoms: its sign and size there are arbitrary, and
+            # would keep them from being matched.
+            self._dictionary = np.where(observed_features(self.Y)[:, None], D, D.dtype.type(0))
         return self._dictionary
 
     def start(self) -> Start:
@@ -154,7 +158,7 @@ class ClientLearner:
         -------
         Start
         """
-        X = self.coder(self.Y, self.dictionary)
+        X = self.coder(complete(self.Y, self.dictionary, self.coder), self.dictionary)
         used = used_atoms(X, self.learning.min_usage, self.min_samples)
         return Start(used, self.dictionary[:, used], atom_energies(X)[used], X)
 
@@ -247,7 +251,7 @@ def restart_local_dictionary(
     # Work in coordinates of D^g's complement, so that random atoms do not overlap with D^g.
     basis = np.linalg.qr(global_dictionary, mode="complete").Q[:, r_g:] if r_g else np.eye(len(Y), dtype=Y.dtype)
     found = best_warm_up(
-        basis.T @ Y, r_l, learner, coder, rng, n_restarts=learning.local_restarts, **schedule(learning, Y)
+        basis.T @ complete(Y, np.hstack([global_dictionary, local_dictionary]), coder), r_l, learner, coder, rng, n_restarts=learning.local_restarts, **schedule(learning, Y)
     )
     D = basis @ found
     if learner.orthonormal:
