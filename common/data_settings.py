@@ -47,6 +47,10 @@ class DataSettings(SettingsTable):  # numpydoc ignore=PR01
         description='names or numbers, from 1, of columns of tables (CSV, Parquet, Feather) to leave out: "id, time"; '
         "a name is left out of the files that have it",
     )
+    missing: Literal["refuse", "mask"] = Field(
+        "refuse",
+        description="mask: NaN and empty cells of tables mark what was not measured; a client learns from the rest",
+    )
     n_samples: int | None = Field(None, ge=1, description="samples a client; default 200 synthetic, 500 mnist")
     center: Annotated[bool, Preprocesses()] = Field(
         False, description="subtract each client's own mean of every feature"

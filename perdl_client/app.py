@@ -34,6 +34,7 @@ from perdl_client.data.sources import truth
 from perdl_client.identity import Identity, is_simulation
 from perdl_client.learning.client import ClientLearner
 from perdl_client.learning.local_update import relative_error
+from perdl_client.learning.missing import complete, zero_filled
 from perdl_client.model import ClientModel, carried, save_model, shares
 from perdl_client.state import NOTHING_USED, ClientState, find_state, save_state
 
@@ -144,11 +145,12 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
     start = client.start()
     D, X, used = client.dictionary, start.codes, start.used
     r = D.shape[1]
-    if not Y.any():
+    known = zero_filled(Y)
+    if not known.any():
         how = "zero" if not data.preprocessing.shifts else "equal, thus zero once their mean is taken off"
         raise DataError(f"all {Y.shape[1]} samples of {identity.name} are {how}: look at its data, or leave it out")
     if len(used) == 0:
-        raise SettingsError(_why_unused(identity, learning, Y, X))
+        raise SettingsError(_why_unused(identity, learning, known, X))
     if isinstance(settings.n_global, int) and len(used) < settings.n_global:
         raise SettingsError(
             f"{identity.name} uses {len(used)} of its {r} atoms ({Y.shape[1]} samples), fewer than n_global = "
@@ -166,8 +168,8 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
         "n_atoms": r,
         "start_error": relative_error(Y, D, X),
         "nonzeros": float(np.count_nonzero(X)) / Y.shape[1],
-        "mean_share": mean_share(Y),
-        "largest_feature_share": largest_feature_share(Y, data.cut.channels if data.cut.kind == "window" else 0),
+        "mean_share": mean_share(known),
+        "largest_feature_share": largest_feature_share(known, data.cut.channels if data.cut.kind == "window" else 0),
         "shape": "x".join(map(str, data.cut.piece)),
         "names": names,
     }
@@ -227,8 +229,9 @@ def _finish(payload: Payload, context: Context) -> RecordDict:
     state, settings, D_g = _resume(payload, context, identity)
     client, data = _learner(identity, settings, state, context)
     D_l = client.finish(D_g)
-    Y, D = data.Y, np.hstack([D_g, D_l])
-    X = client.coder(Y, D)
+    D = np.hstack([D_g, D_l])
+    Y = client.trusted(D)
+    X = client.coder(complete(Y, D, client.coder), D)
     shared, own = shares(Y, D_g, D_l, X)
     measures = {"error": relative_error(Y, D, X), "shared": shared, "own": own}
     scalars: dict[str, Scalar] = {**measures}
@@ -236,7 +239,9 @@ def _finish(payload: Payload, context: Context) -> RecordDict:
     if known is not None and known.local_dictionary.shape == D_l.shape and not settings.data.bends:
         scalars["local_distance"] = dictionary_distance(D_l, known.local_dictionary)
     measures["n_samples"] = Y.shape[1]
-    model = ClientModel(D_g, D_l, data.preprocessing, client.coder, data.cut, data.names, carried(X, Y), measures)
+    model = ClientModel(
+        D_g, D_l, data.preprocessing, client.coder, data.cut, data.names, carried(X, zero_filled(Y)), measures
+    )
     # The state is kept: an interrupted run may be resumed.
     try:
         save_model(model, identity.folder(settings))

@@ -132,7 +132,7 @@ def check(
         on_file(f"{profile.name}: {file}")
         try:
             lacking = Absent()
-            samples = read_file(settings, file, lacking, allow_nan=True)
+            samples = read_file(settings, file, lacking, count_nan=True)
         except DataError as error:
             problems.append(f"{profile.name}: {error}")
             continue

@@ -16,9 +16,11 @@ from common.files import ForeignFileError, read_record, write_record
 from common.settings import Settings, settings_from_values
 from common.statistics import rms
 from perdl.perma import adapt
-from perdl_client.data.preprocessing import Preprocessing, fit_preprocessing
+from perdl_client.data.load import prepared
+from perdl_client.data.preprocessing import Preprocessing
 from perdl_client.data.windows_patches import Cut
 from perdl_client.learning.client import ClientLearner
+from perdl_client.learning.missing import complete, zero_filled
 from perdl_client.model import ClientModel, carried
 
 if TYPE_CHECKING:
@@ -112,7 +114,13 @@ class Fitted:
             scales={**self.scales, name: scale},
         )
         one = joined.model(name)
-        return replace(joined, usage={**self.usage, name: carried(one.coder(Y, one.dictionary), Y)})
+        return replace(
+            joined,
+            usage={
+                **self.usage,
+                name: carried(one.coder(complete(Y, one.dictionary, one.coder), one.dictionary), zero_filled(Y)),
+            },
+        )
 
 
 def federate(
@@ -206,8 +214,7 @@ def _federate(
 def _prepared(name: str, rows: Floats, settings: Settings) -> tuple[Preprocessing, float, Floats]:
     """Return preprocessing, root mean square and (d, n) data, computed as a client of the run does."""
     Y = rows.T.astype(settings.dtype, copy=False)
-    preprocessing = fit_preprocessing(Y, settings.data, name)
-    Y = preprocessing.apply(Y)
+    preprocessing, Y = prepared(Y, settings.data, settings.for_client(name), name)
     return preprocessing, rms(Y), Y
 
 

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from common.errors import DataError
+from common.data_settings import DataSettings
+from common.errors import DataError, SettingsError
+from common.learners import LEARNERS
+from common.learning_settings import LearningSettings
 from common.settings import Settings
 from perdl_client.data.preprocessing import Preprocessing, fit_preprocessing
 from perdl_client.data.quality import sample_statistics, unit_warning
@@ -17,6 +20,8 @@ from perdl_client.data.sources import SAMPLES, read_samples
 from perdl_client.data.units import MOST, untouched
 from perdl_client.data.windows_patches import Cut, cut_of
 from perdl_client.identity import Identity
+from perdl_client.learning.missing import gaps
+from perdl_client.learning.outliers import screen
 
 Floats = NDArray[np.floating]
 _log = logging.getLogger("perdl.client")
@@ -76,12 +81,63 @@ def load_data(identity: Identity, settings: Settings, held: Samples | None = Non
     if Y.size == 0:
         raise DataError(f"{identity.name} has no data: {Y.shape[1]} samples of {Y.shape[0]} features")
     require_moderate(Y, f"{identity.name} has values", "rescale them")
-    preprocessing = fit_preprocessing(Y, settings.data, identity.name, cut.channels)
     is_own = Y.flags.writeable and SAMPLES not in identity.node_config  # a file mapped into memory is read-only
-    with np.errstate(over="ignore", invalid="ignore"):
-        Z = preprocessing.apply(Y, in_place=is_own)
+    learning = identity.learning(settings)
+    preprocessing, Z = prepared(Y, settings.data, learning, identity.name, cut.channels, in_place=is_own)
     require_moderate(Z, f"{identity.name} has, once preprocessed, values", "look at data.divide_by")
     return ClientData(Z, cut, preprocessing, samples.names)
+
+
+def prepared(
+    Y: Floats, data: DataSettings, learning: LearningSettings, name: str, channels: int = 0, in_place: bool = False
+) -> tuple[Preprocessing, Floats]:
+    """Mark wild entries if the client is to, then learn its preprocessing and do it.
+
+    Parameters
+    ----------
+    Y : (d, n) array
+        Pieces after cutting. NaN marks what is missing.
+    data : DataSettings
+        The table ``data`` of the settings.
+    learning : LearningSettings
+        How the client learns.
+    name : str
+        The client's name, for errors.
+    channels : int
+        Number of channels, which the features of windows and patches repeat; default d.
+    in_place : bool
+        Whether ``Y`` may be overwritten.
+
+    Returns
+    -------
+    Preprocessing, (d, n) array
+
+    Raises
+    ------
+    SettingsError
+        If entries are missing, and a setting needs complete samples.
+    DataError
+        If nothing was measured, or the data's own scale is zero.
+    """
+    marked = screen(Y) if learning.outliers == "mask" else Y
+    if gaps(marked) is not None:
+        _require_masks_fit(data, learning, name)
+        if np.isnan(marked).all():
+            raise DataError(f"{name} has no entry that was measured: leave it out")
+    preprocessing = fit_preprocessing(marked, data, name, channels)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return preprocessing, preprocessing.apply(marked, in_place=in_place or marked is not Y)
+
+
+def _require_masks_fit(data: DataSettings, learning: LearningSettings, name: str) -> None:
+    """Raise if a setting cannot work with missing entries."""
+    if data.whiten:
+        raise SettingsError(f"data.whiten = true: needs complete samples, and {name} has missing or wild entries")
+    if not LEARNERS[learning.learner].orthonormal and learning.coder != "omp":
+        raise SettingsError(
+            f'coder = "{learning.coder}": must be "omp" with learner = "{learning.learner}" where entries are missing '
+            f"or masked, as at {name}: correlations with atoms that are not orthogonal cannot fill them"
+        )
 
 
 def _warn_of_units(samples: Samples, identity: Identity, settings: Settings) -> None:
@@ -103,8 +159,10 @@ def require_moderate(Y: Floats, whose: str, cure: str) -> None:
     cure : str
         What the error ends with.
     """
-    largest, limits = max(float(Y.max()), -float(Y.min())), np.finfo(Y.dtype)
-    if not largest < limits.max**0.25:
+    # fmax leaves NaN out, which marks what is missing
+    high, low = np.fmax.reduce(Y, axis=None), np.fmin.reduce(Y, axis=None)
+    largest, limits = max(float(high), -float(low)), np.finfo(Y.dtype)
+    if largest >= limits.max**0.25:
         raise DataError(f"{whose} up to {largest:.3g}, too large for {Y.dtype}: {cure}")
     if 0 < largest < limits.tiny**0.5 * 1e3:
         raise DataError(f"{whose} of {largest:.3g} at most, too small for {Y.dtype}: {cure}")

@@ -74,7 +74,8 @@ def observed_features(Y: Floats) -> NDArray[np.bool_]:
     (d,) array of bool
     """
     missing = gaps(Y)
-    return np.ones(len(Y), bool) if missing is None else ~missing.all(axis=1)
+    seen: NDArray[np.bool_] = np.ones(len(Y), bool) if missing is None else ~missing.all(axis=1)
+    return seen
 
 
 def observed_residual(Y: Floats, estimate: Floats) -> Floats:
