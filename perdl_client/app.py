@@ -1,4 +1,4 @@
-"""The ClientApp: three messages, each one step of PerMA on private data.
+"""The ClientApp: four messages, each one step of PerMA on private data.
 
 Replies hold what ``common.protocol`` lists. They never hold samples, codes or local atoms.
 """
@@ -23,11 +23,11 @@ from common.dictionaries import dictionary_distance
 from common.errors import DataError, PerdlError, SettingsError
 from common.learning_settings import LearningSettings
 from common.logs import FAULT, about, join_log, log_file
-from common.protocol import FINISH, INITIALISE, UPDATE, Payload, ProtocolError, Scalar, pack, unpack
+from common.protocol import FINISH, INITIALISE, SCALE, UPDATE, Payload, ProtocolError, Scalar, pack, unpack
 from common.settings import Settings, settings_from_values
 from common.statistics import largest_feature_share, mean_share, rms
 from common.threads import one_blas_thread
-from perdl_client.data.load import ClientData, load_data
+from perdl_client.data.load import ClientData, load_data, own_scale_sums
 from perdl_client.data.memory import memory_of
 from perdl_client.data.samples import names_mark
 from perdl_client.data.sources import truth
@@ -42,6 +42,20 @@ Floats = NDArray[np.floating]
 _log = logging.getLogger("perdl.client")
 
 app = ClientApp()
+
+
+@app.train(SCALE.partition(".")[2])
+def on_scale(message: Message, context: Context) -> Message:
+    """Answer with the sums from which the server computes scales that all clients agree on.
+
+    Parameters
+    ----------
+    message : flwr.app.Message
+        The server's message.
+    context : flwr.app.Context
+        This node's context, which keeps the client's state.
+    """
+    return _answer(_scale, message, context)
 
 
 @app.train(INITIALISE.partition(".")[2])
@@ -121,6 +135,12 @@ def _tell_of_disk(error: OSError) -> None:
 def _where_to_read() -> str:
     """Name the log. A deployed client tells the server none of its paths."""
     return (log_file() if is_simulation() else None) or "the client's own log"
+
+
+def _scale(payload: Payload, context: Context) -> RecordDict:
+    identity, settings = Identity.of(context.node_config), _settings(payload.scalar("settings", str))
+    counts, squares = own_scale_sums(identity, settings, memory_of(context).look(settings.dtype))
+    return pack({"counts": counts, "squares": squares}, client=identity.name)
 
 
 def _initialise(payload: Payload, context: Context) -> RecordDict:

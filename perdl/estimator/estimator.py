@@ -74,6 +74,8 @@ class PerDL(Outcome):
         Whether to subtract a client's mean, and to set its constant features to zero.
     divide_by, scale : str, optional
         Constants by which features are divided first, and how samples are scaled then.
+    site_scale : {"none", "agree"}
+        "agree" divides features by their standard deviation over all clients, instead of ``divide_by``.
     whiten : bool
         Whether to whiten each client's samples.
     clients : dict, optional
@@ -157,6 +159,7 @@ class PerDL(Outcome):
         center: bool = False,
         drop_constant: bool = False,
         divide_by: str | None = None,
+        site_scale: str = "none",
         scale: str = "none",
         whiten: bool = False,
         clients: Mapping[str, Mapping[str, Any]] | None = None,
@@ -193,6 +196,7 @@ class PerDL(Outcome):
         self.center = center
         self.drop_constant = drop_constant
         self.divide_by = divide_by
+        self.site_scale = site_scale
         self.scale = scale
         self.whiten = whiten
         self.clients = clients

@@ -76,8 +76,8 @@ class Fitted:
 
     @property
     def settings(self) -> Settings:
-        """The run's settings."""
-        return settings_from_values(self.summary["settings"])
+        """The run's settings, with the scale that clients agreed on."""
+        return settings_from_values(self.summary["settings"]).with_agreed_scale(self.summary.get("agreed_scale", []))
 
     def model(self, name: str) -> ClientModel:
         """Return one client's model.
@@ -197,15 +197,16 @@ def _federate(
     run = read_run(settings.output)
     check_models(Path(settings.output), run.summary)
     after = [unpack(state) for state in states]
-    prepared = {name: _prepared(name, rows, settings)[:2] for name, rows in samples.items()}
+    settings = settings.with_agreed_scale(run.summary.get("agreed_scale", []))
+    as_learnt = {name: _prepared(name, rows, settings)[:2] for name, rows in samples.items()}
     return Fitted(
         summary=run.summary,
         history=[*before_it, *(row for row in run.history if row["round"] > len(before_it))],
         global_dictionary=run.global_dictionary,
         consensus=run.consensus,
         local_dictionaries={name: run.local_dictionaries[name] for name in samples},
-        preprocessings={name: preprocessing for name, (preprocessing, _) in prepared.items()},
-        scales={name: scale for name, (_, scale) in prepared.items()},
+        preprocessings={name: preprocessing for name, (preprocessing, _) in as_learnt.items()},
+        scales={name: scale for name, (_, scale) in as_learnt.items()},
         usage={name: run.usage[name] for name in samples},
         states={name: {**p.scalars, **p.arrays} for name, p in zip(samples, after, strict=True)},
     )

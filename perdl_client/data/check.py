@@ -80,7 +80,7 @@ def check_data(
         if not wrong:
             check_dimensions(settings, name, math.prod(cut.piece), cut.channels)
         statistics[name] = sample_statistics(samples.data, samples.shape, samples.names)
-        if known is not None and differs is None:
+        if known is not None and differs is None and settings.data.site_scale == "none":
             with suppress(DataError):  # the client itself says what is wrong
                 known[name] = _facts_told(samples, settings, name)
         if memories and cut.stride <= cut.size:  # with gaps between windows, most of the samples would not be used

@@ -16,6 +16,7 @@ from common.settings import Settings
 from perdl_client.data.preprocessing import Preprocessing, fit_preprocessing
 from perdl_client.data.quality import sample_statistics, unit_warning
 from perdl_client.data.samples import Samples
+from perdl_client.data.site_scale import scale_sums
 from perdl_client.data.sources import SAMPLES, read_samples
 from perdl_client.data.units import MOST, untouched
 from perdl_client.data.windows_patches import Cut, cut_of
@@ -86,6 +87,33 @@ def load_data(identity: Identity, settings: Settings, held: Samples | None = Non
     preprocessing, Z = prepared(Y, settings.data, learning, identity.name, cut.channels, in_place=is_own)
     require_moderate(Z, f"{identity.name} has, once preprocessed, values", "look at data.divide_by")
     return ClientData(Z, cut, preprocessing, samples.names)
+
+
+def own_scale_sums(identity: Identity, settings: Settings, held: Samples | None = None) -> tuple[Floats, Floats]:
+    """Return this client's sums for scales that all clients agree on.
+
+    Parameters
+    ----------
+    identity : Identity
+        Who the client is.
+    settings : Settings
+        The run's settings.
+    held : Samples, optional
+        Samples that were read from the client's file before. They are not changed.
+
+    Returns
+    -------
+    counts, squares : (c,) arrays
+    """
+    samples = read_samples(identity, settings, held)
+    cut = cut_of(settings.data, samples.shape)
+    try:
+        Y = cut.apply(samples.data).astype(settings.dtype, copy=False)
+    except DataError as error:
+        raise DataError(f"{identity.name}: {error}") from None
+    require_moderate(Y, f"{identity.name} has values", "rescale them")
+    marked = screen(Y) if identity.learning(settings).outliers == "mask" else Y
+    return scale_sums(marked, cut.channels)
 
 
 def prepared(
