@@ -74,7 +74,9 @@ def observed_features(Y: Floats) -> NDArray[np.bool_]:
     (d,) array of bool
     """
     missing = gaps(Y)
-    seen: NDArray[np.bool_] = np.ones(len(Y), bool) if missing is None else ~missing.all(axis=1)
+    if missing is None:
+        return np.ones(len(Y), bool)
+    seen: NDArray[np.bool_] = np.logical_not(missing.all(axis=1))
     return seen
 
 

@@ -1,13 +1,15 @@
 r"""Wild entries and wild samples: treat them as missing.
 
-A coder cannot do this: the learner's step uses the samples too. So what is wild is taken out of the samples, and then
-:mod:`perdl_client.learning.missing` does the rest, for every coder. Two passes mark it with NaN. The first, :func:`screen`, looks at each feature alone, before anything is learnt. The
-second, :func:`mark`, looks for what a dictionary does not explain. It computes
+A coder cannot do this: the learner's step uses the samples too. So what is wild is taken out of the samples, and
+:mod:`perdl_client.learning.missing` does the rest for every coder. Two passes mark it with NaN. The first,
+:func:`screen`, looks at each feature alone, before anything is learnt. The second, :func:`mark`, looks for what a
+dictionary does not explain. It computes
 
 .. math:: \min_{X, E} \lVert Y - DX - E\rVert_F^2 + \text{penalty} \cdot \lVert X\rVert_0 + \mu^2 \lVert E\rVert_0
 
 by hard thresholds that shrink from the largest number to their final values, so that what is largest is explained
-first. A wild entry is larger than its correlation with any atom, so E takes it and not X. Entries with :math:`E \ne 0` are wild.
+first. A wild entry is larger than its correlation with any atom, so E takes it and not X.
+Entries with :math:`E \ne 0` are wild.
 
 Source: Wright, Yang, Ganesh, Sastry, Ma 2009, "Robust face recognition via sparse representation", which codes in
 atoms and unit vectors together, by l1 norms; here with hard thresholds.

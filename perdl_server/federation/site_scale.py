@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from common.errors import PerdlError
 from common.protocol import SCALE, Payload, ProtocolError, check_name, natural_key, pack
 from common.settings import Settings
+from perdl_server.federation.admission import Node
 from perdl_server.federation.messages import Exchange, GoneError, content_of
 
 Floats = NDArray[np.floating]
@@ -40,26 +41,27 @@ def ask_for_scale(settings: Settings, run: str, exchange: Exchange, wait: Iterat
         One constant for each feature or channel; empty if no client answered.
     """
     text = settings.model_dump_json(exclude_none=True)
-    asked: dict[int, float | str | None] = {}
+    asked: dict[int, Node] = {}
     sums: dict[str, Sums] = {}
     failed: set[int] = set()
     for _ in wait:
         new = []
         for info in sorted(exchange.grid.get_nodes(), key=lambda info: info.node_id):
-            if asked.get(info.node_id, "") != info.last_activated_at:  # a new process
-                asked[info.node_id] = info.last_activated_at
+            former = asked.get(info.node_id)
+            if former is None or former.session != info.last_activated_at:  # a new process
+                asked[info.node_id] = Node(info.node_id, info.last_activated_at)
                 failed.discard(info.node_id)
-                new.append(info.node_id)
+                new.append(asked[info.node_id])
         if new:
-            exchange.ask("scale", {node: Message(pack(settings=text, run=run), node, SCALE) for node in new})
+            exchange.ask("scale", {node: Message(pack(settings=text, run=run), node.id, SCALE) for node in new})
         for node, reply in exchange.receive():
             try:
                 name, one = _sums_of(content_of(reply))
                 sums[name] = one
             except GoneError:
-                asked.pop(node, None)
+                asked.pop(node.id, None)
             except PerdlError:
-                failed.add(node)
+                failed.add(node.id)
         if len(sums) + len(failed) >= settings.n_clients:
             break
     exchange.open.clear()
