@@ -209,8 +209,18 @@ def _first(Y: Floats) -> Floats:
     return np.where(np.isnan(first), Y.dtype.type(0), first)
 
 
-def _mean(Y: Floats) -> Floats:
-    """Return the mean of the observed numbers of each feature; 0 of a feature that was never measured."""
+def observed_mean(Y: Floats) -> Floats:
+    """Return the mean of the observed numbers of each feature; 0 of a feature that was never measured.
+
+    Parameters
+    ----------
+    Y : (d, n) array
+        Samples in columns. NaN marks what is missing.
+
+    Returns
+    -------
+    (d,) array
+    """
     if (missing := gaps(Y)) is None:
         plain: Floats = Y.mean(axis=1)
         return plain
@@ -223,12 +233,13 @@ def _std(Y: Floats) -> Floats:
     if gaps(Y) is None:
         plain: Floats = Y.std(axis=1)
         return plain
-    return np.sqrt(_mean(np.square(Y - _mean(Y)[:, None])))
+    spread: Floats = np.sqrt(observed_mean(np.square(Y - observed_mean(Y)[:, None])))
+    return spread
 
 
 def _offsets(Y: Floats, data: DataSettings, name: str, channels: int) -> Floats:
     """Return each feature's mean, or zero without ``center``; for a constant feature its exact value."""
-    return np.where(_constant(Y), _first(Y), _mean(Y) if data.center else Y.dtype.type(0))
+    return np.where(_constant(Y), _first(Y), observed_mean(Y) if data.center else Y.dtype.type(0))
 
 
 def _shift(Y: Floats, offset: Floats, out: Floats | None) -> Floats:

@@ -138,7 +138,7 @@ def read_file(settings: Settings, path: Path, absent: Absent, *, count_nan: bool
             samples_in=data.samples_in,
             variable=data.variable,
             drop=drop,
-            missing="count" if count_nan else data.missing,
+            missing="count" if count_nan and data.missing == "refuse" else data.missing,
             dtype=settings.dtype,
         )
 

@@ -225,6 +225,8 @@ def _require_finite(
         bad = np.isfinite(samples.T)
         np.logical_not(bad, out=bad)
         what, cure = "NaN or infinite", "drop or fill them"
+        if not np.isinf(samples).any():
+            cure += ', or set data.missing = "mask"'
     if not bad.any():
         return
     n_bad = int(np.count_nonzero(bad))
