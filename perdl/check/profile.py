@@ -31,8 +31,8 @@ _MOST = 0.8
 class ClientProfile:
     """What one client's file holds. A number that cannot be computed is None.
 
-    The fields from ``constant`` on use only the samples without NaN and infinite numbers; with ``data.missing = "mask"``
-    all, with the mean of its feature in place of what is missing.
+    The fields from ``constant`` on use only the samples without NaN and infinite numbers. With
+    ``data.missing = "mask"`` they use all, with the mean of its feature in place of what is missing.
 
     Parameters
     ----------

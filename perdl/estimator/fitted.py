@@ -188,7 +188,9 @@ def _federate(
         for i, (name, rows) in enumerate(samples.items())
     ]
     before, before_it = (former.states, former.history) if former else ({}, [])
-    told = {"settings": settings.model_dump_json(exclude_none=True)}  # the old ones name the former run's folder
+    # The old ones name the former run's folder.
+    known = settings.with_agreed_scale(former.summary.get("agreed_scale", []) if former else [])
+    told = {"settings": known.model_dump_json(exclude_none=True)}
     kept = [_packed(before[name] | told) if name in before else RecordDict() for name in samples]
     server_app = resuming(_checkpoint(former)) if former else app
     states = run_in_process(server_app, client_app, settings, node_configs=configs, states=kept, on_start=on_start)

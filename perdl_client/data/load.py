@@ -71,6 +71,8 @@ def load_data(identity: Identity, settings: Settings, held: Samples | None = Non
     DataError
         One line that names the file and what to do.
     """
+    if settings.data.site_scale != "none":  # else samples would be taken as they are
+        raise SettingsError('data.site_scale = "agree": the server sent no scale, so no client could tell its sums')
     samples = read_samples(identity, settings, held)
     cut = cut_of(settings.data, samples.shape)
     if "data" in identity.node_config:  # simulations warn before they begin

@@ -37,7 +37,7 @@ def test_entries_that_are_far_out_are_found_and_others_are_kept(d, coder):
     far = where & (np.abs(Y - before) > 3 * rms)
     found = np.isnan(mark(screen(Y), D, coder))
     assert found[far].mean() > 0.9
-    assert found[~where].mean() < 0.02
+    assert found[~where].mean() < 0.03
 
 
 def test_wild_samples_are_left_out_as_a_whole():
