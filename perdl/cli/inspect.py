@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _HERE = "127.0.0.1:8000"
 _READ = ("path", "samples_in", "variable", "drop", "missing")
-_DONE = ("window", "patch", "stride", "divide_by", "site_scale", "scale", "drop_constant", "whiten")
+_DONE = ("window", "patch", "stride", "divide_by", "scale", "drop_constant", "whiten")
 
 
 @command

@@ -72,10 +72,12 @@ class PerDL(Outcome):
         "mask" takes NaN for what was not measured; a client learns from the rest.
     center, drop_constant : bool
         Whether to subtract a client's mean, and to set its constant features to zero.
-    divide_by, scale : str, optional
-        Constants by which features are divided first, and how samples are scaled then.
+    divide_by : str, optional
+        Constants by which features are divided first.
     site_scale : {"none", "agree"}
-        "agree" divides features by their standard deviation over all clients, instead of ``divide_by``.
+        "agree" divides features by their standard deviation within all clients, instead of ``divide_by``.
+    scale : {"none", "client", "features"}
+        How samples are scaled then.
     whiten : bool
         Whether to whiten each client's samples.
     clients : dict, optional

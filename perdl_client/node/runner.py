@@ -101,7 +101,10 @@ def node_config(
         if missing not in ("refuse", "mask"):
             raise SettingsError(f"--missing {missing}: must be refuse or mask")
         taken: Missing = "mask" if missing == "mask" else "refuse"
-        samples = load_samples(data, samples_in=way, variable=variable, drop=drop, missing=taken)
+        try:
+            samples = load_samples(data, samples_in=way, variable=variable, drop=drop, missing=taken)
+        except DataError as error:  # settings of the table data are options here
+            raise DataError(str(error).replace('set data.missing = "mask"', "add --missing mask")) from None
         turn = f"add --samples-in {'columns' if samples_in == 'rows' else 'rows'}"
         statistics = sample_statistics(samples.data, samples.shape, samples.names)
         option = partial(drop_option, "--drop ", drop)
