@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from flwr.app import Context, Message
 
-from common.errors import FederationError, PerdlError, SettingsError
+from common.errors import DataError, FederationError, PerdlError, SettingsError
 from common.files import remove_leftovers, write_atomically
 from common.heartbeat import signs_of_life
 from common.protocol import FINISH, ProtocolError, Scalar, check_name, one_line, unpack
