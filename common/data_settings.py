@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
@@ -47,6 +47,10 @@ class DataSettings(SettingsTable):  # numpydoc ignore=PR01
         description='names or numbers, from 1, of columns of tables (CSV, Parquet, Feather) to leave out: "id, time"; '
         "a name is left out of the files that have it",
     )
+    missing: Literal["refuse", "mask"] = Field(
+        "refuse",
+        description="mask: NaN and empty cells of tables mark what was not measured; a client learns from the rest",
+    )
     n_samples: int | None = Field(None, ge=1, description="samples a client; default 200 synthetic, 500 mnist")
     center: Annotated[bool, Preprocesses()] = Field(
         False, description="subtract each client's own mean of every feature"
@@ -56,6 +60,11 @@ class DataSettings(SettingsTable):  # numpydoc ignore=PR01
     )
     divide_by: Annotated[str | None, Preprocesses(bends=bool)] = Field(
         None, description='constants that features (or channels) are divided by, agreed by all: "1, 200, 0.5"'
+    )
+    site_scale: Annotated[Literal["none", "agree"], Preprocesses(lambda value: value == "agree")] = Field(
+        "none",
+        description="agree: before the run, find constants to divide features by, from sums that all clients send: the "
+        "pooled standard deviation within clients",
     )
     scale: Annotated[Literal["none", "client", "features"], Preprocesses(lambda scale: scale == "features")] = Field(
         "none",
@@ -125,6 +134,22 @@ class DataSettings(SettingsTable):  # numpydoc ignore=PR01
         if self.stride is not None and self.window is None and self.patch is None:
             raise ValueError(f"stride = {self.stride}: needs window (time series) or patch (images)")
         return self
+
+    @model_validator(mode="after")
+    def _one_scale(self) -> Self:
+        if self.site_scale == "agree" and self.divide_by is not None:
+            raise ValueError(f'site_scale = "agree": finds what divide_by = "{self.divide_by}" gives: set one of them')
+        return self
+
+    def with_agreed_scale(self, constants: Sequence[float]) -> DataSettings:
+        """Return these settings with the constants that clients agreed on in ``divide_by``.
+
+        Parameters
+        ----------
+        constants : sequence of float
+            One for each feature or channel.
+        """
+        return self.model_copy(update={"site_scale": "none", "divide_by": ", ".join(map(repr, constants))})
 
     @property
     def bends(self) -> bool:

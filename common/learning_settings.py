@@ -31,6 +31,9 @@ class LearningSettings(SettingsTable):  # numpydoc ignore=PR01
         "data", description="rms: thresholds are times the root mean square of a client's data"
     )
     n_nonzero: int = Field(5, ge=1, description="atoms that a sample may use with top-k and omp (k)")
+    outliers: Literal["keep", "mask"] = Field(
+        "keep", description="mask: wild entries and wild samples are found, and count as missing"
+    )
     start: Literal["warm-up", "svd", "random", "identity"] = Field(
         "warm-up", description="a client's first dictionary; warm-up: learnt from random ones"
     )

@@ -7,6 +7,9 @@ costs requests to the SuperLink.
 =============  ======================================================  ===========================================
 message        server to client                                        client to server
 =============  ======================================================  ===========================================
+scale          settings (JSON); only if                                ``counts`` (c,), ``squares`` (c,): how many
+               ``data.site_scale = "agree"``                           numbers each feature has, and the sum of their
+                                                                       squared distances from their mean
 initialise     settings (JSON, seed included)                          ``dictionary`` (d, m_i): used atoms of
                                                                        D_i^(0); ``usage`` (m_i,); scalars. After its
                                                                        first round: only its ``step``
@@ -37,7 +40,7 @@ from common.errors import PerdlError
 from common.threads import READING_NPY
 
 PROTOCOL = 4
-INITIALISE, UPDATE, FINISH = "train.initialise", "train.update", "train.finish"
+SCALE, INITIALISE, UPDATE, FINISH = "train.scale", "train.initialise", "train.update", "train.finish"
 
 Scalar = bool | int | float | str
 

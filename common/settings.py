@@ -114,6 +114,16 @@ class Settings(LearningSettings):  # numpydoc ignore=PR01
             )
         return one
 
+    def with_agreed_scale(self, constants: Sequence[float]) -> Settings:
+        """Return these settings with the constants that clients agreed on, as they are sent to clients.
+
+        Parameters
+        ----------
+        constants : sequence of float
+            One for each feature or channel; if there are none, the settings stay as they are.
+        """
+        return self.model_copy(update={"data": self.data.with_agreed_scale(constants)}) if constants else self
+
     @property
     def matching_method(self) -> Literal["chain", "star"]:
         """The method that ``matching`` stands for. Robust aggregations take ``star``: hostile clients break a chain."""

@@ -78,11 +78,16 @@ def largest_feature_share(Y: Floats, channels: int = 0) -> float:
 
 
 def rms(Y: Floats) -> float:
-    """Return the root mean square of all entries.
+    """Return the root mean square of all entries that are not NaN; 0 if there are none.
 
     Parameters
     ----------
     Y : array
         Numbers of any shape.
     """
-    return float(np.sqrt(np.mean(np.square(Y, dtype=np.float64))))
+    squares = np.square(Y, dtype=np.float64)
+    mean = float(np.mean(squares))
+    if np.isnan(mean):
+        known = squares[~np.isnan(squares)]
+        mean = float(np.mean(known)) if known.size else 0.0
+    return float(np.sqrt(mean))

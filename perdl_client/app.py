@@ -1,4 +1,4 @@
-"""The ClientApp: three messages, each one step of PerMA on private data.
+"""The ClientApp: four messages, each one step of PerMA on private data.
 
 Replies hold what ``common.protocol`` lists. They never hold samples, codes or local atoms.
 """
@@ -23,12 +23,12 @@ from common.dictionaries import dictionary_distance
 from common.errors import DataError, PerdlError, SettingsError
 from common.learning_settings import LearningSettings
 from common.logs import FAULT, about, join_log, log_file
-from common.protocol import FINISH, INITIALISE, UPDATE, Payload, ProtocolError, Scalar, pack, unpack
+from common.protocol import FINISH, INITIALISE, SCALE, UPDATE, Payload, ProtocolError, Scalar, pack, unpack
 from common.rng import stream
 from common.settings import Settings, settings_from_values
 from common.statistics import largest_feature_share, mean_share, rms
 from common.threads import one_blas_thread
-from perdl_client.data.load import ClientData, load_data
+from perdl_client.data.load import ClientData, load_data, own_scale_sums
 from perdl_client.data.memory import memory_of
 from perdl_client.data.samples import names_mark
 from perdl_client.data.sources import truth
@@ -36,6 +36,7 @@ from perdl_client.identity import Identity, is_simulation
 from perdl_client.learning.client import ClientLearner
 from perdl_client.learning.evaluation import evaluate, learn_alone
 from perdl_client.learning.local_update import relative_error
+from perdl_client.learning.missing import complete, zero_filled
 from perdl_client.model import ClientModel, carried, save_model, shares
 from perdl_client.state import NOTHING_USED, ClientState, find_state, save_state
 
@@ -43,6 +44,20 @@ Floats = NDArray[np.floating]
 _log = logging.getLogger("perdl.client")
 
 app = ClientApp()
+
+
+@app.train(SCALE.partition(".")[2])
+def on_scale(message: Message, context: Context) -> Message:
+    """Answer with the sums from which the server computes scales that all clients agree on.
+
+    Parameters
+    ----------
+    message : flwr.app.Message
+        The server's message.
+    context : flwr.app.Context
+        This node's context, which keeps the client's state.
+    """
+    return _answer(_scale, message, context)
 
 
 @app.train(INITIALISE.partition(".")[2])
@@ -124,6 +139,12 @@ def _where_to_read() -> str:
     return (log_file() if is_simulation() else None) or "the client's own log"
 
 
+def _scale(payload: Payload, context: Context) -> RecordDict:
+    identity, settings = Identity.of(context.node_config), _settings(payload.scalar("settings", str))
+    counts, squares = own_scale_sums(identity, settings, memory_of(context).look(settings.dtype))
+    return pack({"counts": counts, "squares": squares}, client=identity.name)
+
+
 def _initialise(payload: Payload, context: Context) -> RecordDict:
     identity = Identity.of(context.node_config)
     run = payload.scalar("run", str)
@@ -146,11 +167,12 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
     start = client.start()
     D, X, used = client.dictionary, start.codes, start.used
     r = D.shape[1]
-    if not Y.any():
+    known = zero_filled(Y)
+    if not known.any():
         how = "zero" if not data.preprocessing.shifts else "equal, thus zero once their mean is taken off"
         raise DataError(f"all {Y.shape[1]} samples of {identity.name} are {how}: look at its data, or leave it out")
     if len(used) == 0:
-        raise SettingsError(_why_unused(identity, learning, Y, X))
+        raise SettingsError(_why_unused(identity, learning, known, X))
     if isinstance(settings.n_global, int) and len(used) < settings.n_global:
         raise SettingsError(
             f"{identity.name} uses {len(used)} of its {r} atoms ({Y.shape[1]} samples), fewer than n_global = "
@@ -170,8 +192,8 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
         "n_atoms": r,
         "start_error": relative_error(Y, D, X),
         "nonzeros": float(np.count_nonzero(X)) / Y.shape[1],
-        "mean_share": mean_share(Y),
-        "largest_feature_share": largest_feature_share(Y, data.cut.channels if data.cut.kind == "window" else 0),
+        "mean_share": mean_share(known),
+        "largest_feature_share": largest_feature_share(known, data.cut.channels if data.cut.kind == "window" else 0),
         "shape": "x".join(map(str, data.cut.piece)),
         "names": names,
     }
@@ -231,8 +253,9 @@ def _finish(payload: Payload, context: Context) -> RecordDict:
     state, settings, D_g = _resume(payload, context, identity)
     client, data = _learner(identity, settings, state, context)
     D_l = client.finish(D_g)
-    Y, D = data.Y, np.hstack([D_g, D_l])
-    X = client.coder(Y, D)
+    D = np.hstack([D_g, D_l])
+    Y = client.trusted(D)
+    X = client.coder(complete(Y, D, client.coder), D)
     shared, own = shares(Y, D_g, D_l, X)
     measures = {"error": relative_error(Y, D, X), "shared": shared, "own": own}
     scalars: dict[str, Scalar] = {**measures}
@@ -244,7 +267,8 @@ def _finish(payload: Payload, context: Context) -> RecordDict:
         told = _evaluated(data, client, D_g, D_l, settings, state.step, memory_of(context).first())
         scalars |= told
         measures |= told
-    model = ClientModel(D_g, D_l, data.preprocessing, client.coder, data.cut, data.names, carried(X, Y), measures)
+    usage = carried(X, zero_filled(Y))
+    model = ClientModel(D_g, D_l, data.preprocessing, client.coder, data.cut, data.names, usage, measures)
     # The state is kept: an interrupted run may be resumed.
     try:
         save_model(model, identity.folder(settings))

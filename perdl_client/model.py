@@ -17,6 +17,7 @@ from common.statistics import atom_energies
 from perdl_client.data.preprocessing import Preprocessing
 from perdl_client.data.windows_patches import Cut
 from perdl_client.learning.local_update import relative_error
+from perdl_client.learning.missing import complete, gaps, observed_omp, observed_residual, zero_filled
 
 Floats = NDArray[np.floating]
 
@@ -28,7 +29,7 @@ FILE = "dictionary.npz"
 
 @dataclass(frozen=True)
 class ClientModel:
-    """A client's model. Samples are columns, and pieces as ``cut`` makes them.
+    """A client's model. Samples are columns, and pieces as ``cut`` makes them. NaN marks what was not measured.
 
     Parameters
     ----------
@@ -72,7 +73,8 @@ class ClientModel:
         Y : (d, n) array
             Samples before preprocessing, in columns.
         """
-        return self.coder(self.preprocessing.apply(Y), self.dictionary)
+        Z = self.preprocessing.apply(Y)
+        return self.coder(complete(Z, self.dictionary, self.coder), self.dictionary)
 
     def decode(self, X: Floats) -> Floats:
         """Return the samples (d, n) of given codes.
@@ -107,7 +109,7 @@ class ClientModel:
             Most atoms per sample.
         """
         D = self.dictionary
-        return self.preprocessing.undo(D @ omp(self.preprocessing.apply(Y), D, k))
+        return self.preprocessing.undo(D @ _pursuit(self.preprocessing.apply(Y), D, k))
 
     def unshared_energy(self, Y: Floats) -> Floats:
         """Return the energy (n,) of each preprocessed sample without its shared part.
@@ -118,7 +120,8 @@ class ClientModel:
             Samples before preprocessing, in columns.
         """
         Z = self.preprocessing.apply(Y)
-        left = Z - self.global_dictionary @ self.coder(Z, self.dictionary)[: self.global_dictionary.shape[1]]
+        D, D_g = self.dictionary, self.global_dictionary
+        left = observed_residual(Z, D_g @ self.coder(complete(Z, D, self.coder), D)[: D_g.shape[1]])
         energy: Floats = (left * left).sum(axis=0)
         return energy
 
@@ -135,7 +138,7 @@ class ClientModel:
             Which atoms write the samples; the error of a part is what it leaves alone.
         """
         Z, D, r_g = self.preprocessing.apply(Y), self.dictionary, self.global_dictionary.shape[1]
-        codes = self.coder(Z, D) if k is None else omp(Z, D, k)
+        codes = self.coder(complete(Z, D, self.coder), D) if k is None else _pursuit(Z, D, k)
         atoms = {"all": slice(None), "shared": slice(r_g), "own": slice(r_g, None)}[part]
         return relative_error(Z, D[:, atoms], codes[atoms])
 
@@ -148,8 +151,14 @@ class ClientModel:
             Samples before preprocessing, in columns.
         """
         Z = self.preprocessing.apply(Y)
-        shared, own = shares(Z, self.global_dictionary, self.local_dictionary, self.coder(Z, self.dictionary))
+        X = self.coder(complete(Z, self.dictionary, self.coder), self.dictionary)
+        shared, own = shares(Z, self.global_dictionary, self.local_dictionary, X)
         return shared + own
+
+
+def _pursuit(Z: Floats, D: Floats, k: int) -> Floats:
+    """Return codes of at most ``k`` atoms a sample, by what was observed of it."""
+    return omp(Z, D, k) if gaps(Z) is None else observed_omp(Z, D, k)
 
 
 def shares(Y: Floats, global_dictionary: Floats, local_dictionary: Floats, X: Floats) -> tuple[float, float]:
@@ -175,13 +184,15 @@ def shares(Y: Floats, global_dictionary: Floats, local_dictionary: Floats, X: Fl
     -------
     shared, own : float
     """
-    size = float(np.linalg.norm(Y)) ** 2
+    size = float(np.linalg.norm(zero_filled(Y))) ** 2
     if not size > 0:
         return 1.0, 0.0
     r_g = global_dictionary.shape[1]
-    without = Y - global_dictionary @ X[:r_g]
+    without = observed_residual(Y, global_dictionary @ X[:r_g])
     left = float(np.linalg.norm(without)) ** 2 / size
-    unexplained = float(np.linalg.norm(without - local_dictionary @ X[r_g:])) ** 2 / size
+    rest = without - local_dictionary @ X[r_g:]
+    rest = rest if (missing := gaps(Y)) is None else np.where(missing, Y.dtype.type(0), rest)
+    unexplained = float(np.linalg.norm(rest)) ** 2 / size
     return 1 - left, left - unexplained
 
 

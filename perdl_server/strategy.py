@@ -121,6 +121,9 @@ class PerMA(Strategy):
             ended = ""  # resumed with more rounds
         federation.patience = LAST_WORD if ended else None  # all rounds are done: do not wait for absent clients
         try:
+            known = former.report.get("agreed_scale") if former else None
+            if constants := federation.agree_on_scale(known):
+                self._report["agreed_scale"] = constants
             if former is None:
                 federation.join()
                 self._match(federation)

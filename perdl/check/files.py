@@ -132,7 +132,7 @@ def check(
         on_file(f"{profile.name}: {file}")
         try:
             lacking = Absent()
-            samples = read_file(settings, file, lacking, allow_nan=True)
+            samples = read_file(settings, file, lacking, count_nan=True)
         except DataError as error:
             problems.append(f"{profile.name}: {error}")
             continue
@@ -156,7 +156,8 @@ def check(
     drop = partial(drop_option, "-c data.drop=", settings.data.drop)
     large = one_feature({profile.name: profile for profile in profiles}, statistics)
     how = [f"{listed(names)}: {note}" for note, names in read.items()]
-    notes = [text for text in (*large, *how, *data_warnings(statistics, turn, drop=drop)) if text]
+    missing = _not_measured(profiles, settings)
+    notes = [text for text in (*large, missing, *how, *data_warnings(statistics, turn, drop=drop)) if text]
     cure, divide_by = _cure_of_units(statistics, settings, bool(large))
     if cure and not problems:
         divided = check(files, override_settings(settings, {"data.divide_by": divide_by}), path, on_file)
@@ -177,6 +178,15 @@ def _cure_of_units(statistics: Mapping[str, SampleStatistics], settings: Setting
         f"{how_they_differ(sizes, names)}; if they are in different units, divide each by a constant that all clients "
         f"agree on, about its spread: -c {shlex.quote(f'data.divide_by={text}')}; what is suggested does so"
     ), text
+
+
+def _not_measured(profiles: Sequence[ClientProfile], settings: Settings) -> str:
+    """Say how much is missing where it counts as not measured."""
+    lacking = {one.name: one for one in profiles if one.missing and one.samples and one.features}
+    if settings.data.missing == "refuse" or not lacking:
+        return ""
+    told = [f"{name} ({one.missing} numbers)" for name, one in lacking.items()]
+    return f"missing at {listed(told)}: they count as not measured, and clients learn from the rest"
 
 
 def _weakest(profiles: Sequence[ClientProfile], spectra: Sequence[Spectrum]) -> list[str]:

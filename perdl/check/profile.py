@@ -14,11 +14,12 @@ from common.statistics import mean_share
 from common.words import listed
 from perdl.check.suggest import Spectrum, spectrum
 from perdl_client.data.moments import finite_sizes, variances
-from perdl_client.data.preprocessing import fit_preprocessing
+from perdl_client.data.preprocessing import fit_preprocessing, observed_mean
 from perdl_client.data.quality import SampleStatistics, by_columns, sample_statistics
 from perdl_client.data.samples import Samples
 from perdl_client.data.units import labels
 from perdl_client.data.windows_patches import cut_of
+from perdl_client.learning.missing import refill
 
 Floats = NDArray[np.floating]
 
@@ -30,7 +31,8 @@ _MOST = 0.8
 class ClientProfile:
     """What one client's file holds. A number that cannot be computed is None.
 
-    The fields from ``constant`` on use only the samples without NaN and infinite numbers.
+    The fields from ``constant`` on use only the samples without NaN and infinite numbers. With
+    ``data.missing = "mask"`` they use all, with the mean of its feature in place of what is missing.
 
     Parameters
     ----------
@@ -97,15 +99,18 @@ def measure(
     profile.shape, profile.dtype = list(samples.shape), Y.dtype.name
     n_finite, largest, size = finite_sizes(Y)
     profile.missing = Y.size - n_finite
-    wrong = [_missing(samples, np.isfinite(Y))] if profile.missing else []
+    masked = settings.data.missing == "mask"
+    wrong = [_missing(samples, np.isfinite(Y))] if profile.missing and not masked else []
     if largest > np.finfo(Y.dtype).max ** 0.25:
         return nothing, None, [*wrong, f"has values up to {largest:.3g}, too large to compute with: rescale them"]
     profile.rms = size if n_finite else None
-    if profile.missing:
+    if profile.missing and not masked:
         Y = Y[:, np.isfinite(Y).all(axis=0)]
-    if Y.shape[1] == 0:
-        return nothing, None, wrong
+    if Y.shape[1] == 0 or not n_finite:
+        return nothing, None, wrong or ["has no number that was measured: leave it out"]
     statistics = sample_statistics(Y, samples.shape, samples.names)
+    if profile.missing and masked:  # what follows needs complete samples, and only sizes of them
+        Y = refill(Y, observed_mean(Y)[:, None])
     try:
         Y, channels = _cut(Y, samples.shape, settings, profile)
         profile.constant = int(np.count_nonzero(Y.max(axis=1) == Y.min(axis=1)))
@@ -177,4 +182,5 @@ def _missing(samples: Samples, finite: NDArray[np.bool_]) -> str:
     return (
         f"has {np.count_nonzero(~finite)} NaN or infinite numbers of {finite.size}, the first at sample {i + 1}, "
         f"{where}; drop or fill them"
+        + (', or set data.missing = "mask"' if np.isnan(samples.data[~finite]).all() else "")
     )

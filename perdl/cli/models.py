@@ -39,7 +39,8 @@ def reconstruct(
     if output.suffix not in (".csv", ".npy"):
         raise SettingsError(f"--output {output}: must end in .csv or .npy")
     loaded = load_model(model)
-    samples = load_samples(data, samples_in=cast(Orientation, samples_in), variable=variable, drop=drop)
+    # What is missing is filled in by the model.
+    samples = load_samples(data, samples_in=cast(Orientation, samples_in), variable=variable, drop=drop, missing="mask")
     for note in samples.notes:
         print_line(err, f"note: {note}")
     result = parts.reconstruct(loaded, samples, cast(parts.Part, part), atoms)

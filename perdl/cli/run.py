@@ -130,8 +130,13 @@ def server(
         if resume is not None:
             done = load_checkpoint(resume).round
             view.line(f"going on after round {done}")
-        for key, option in (("samples_in", "--samples-in"), ("variable", "--variable"), ("drop", "--drop")):
-            if (value := getattr(settings.data, key)) not in (None, "rows"):
+        for key, option in (
+            ("samples_in", "--samples-in"),
+            ("variable", "--variable"),
+            ("drop", "--drop"),
+            ("missing", "--missing"),
+        ):
+            if (value := getattr(settings.data, key)) not in (None, "rows", "refuse"):
                 told = f"{option} {shlex.quote(value)}"
                 view.line(f"note: data.{key} = {value} is for simulations: start each client with {told}")
 
@@ -166,6 +171,7 @@ def client(
     samples_in: Annotated[str, typer.Option(help="rows or columns")] = "rows",
     variable: Annotated[str | None, typer.Option(help="name of the array in .npz, .mat and HDF5 files")] = None,
     drop: Annotated[str | None, typer.Option(help="columns of tables to leave out, names or numbers: id,time")] = None,
+    missing: Annotated[str, typer.Option(help="refuse, or mask: NaN and empty cells were not measured")] = "refuse",
     folder: Annotated[
         Path | None, typer.Option(help="state and model of this client; default perdl-clients/NAME")
     ] = None,
@@ -201,7 +207,16 @@ def client(
             say(text)
 
     told, memory = node_config(
-        name, data, samples_in, variable, folder, min_samples, override, lambda text: on_event(f"note: {text}"), drop
+        name,
+        data,
+        samples_in,
+        variable,
+        folder,
+        min_samples,
+        override,
+        lambda text: on_event(f"note: {text}"),
+        drop,
+        missing,
     )
     if stock:
         memory.clear()  # flower-supernode reads the file itself

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-DATA_PARAMETERS = ("center", "drop_constant", "divide_by", "scale", "whiten")
+DATA_PARAMETERS = ("missing", "center", "drop_constant", "divide_by", "site_scale", "scale", "whiten")
 """Parameters of the estimator that belong to the table ``data`` of the settings."""
 
 EVALUATION_PARAMETERS = ("held_out",)

@@ -55,7 +55,11 @@ def by_name(datasets: Any) -> dict[str, Any]:
 
 
 def checked_rows(
-    X: Any, who: str, n_features: int | None = None, expected: NDArray[np.object_] | None = None
+    X: Any,
+    who: str,
+    n_features: int | None = None,
+    expected: NDArray[np.object_] | None = None,
+    allow_nan: bool = False,
 ) -> Floats:
     """Check the names of a data frame's columns, then return samples as :func:`rows_of` does.
 
@@ -69,12 +73,14 @@ def checked_rows(
         Expected number of features d.
     expected : (d,) array of str, optional
         Expected names of the columns.
+    allow_nan : bool
+        Whether NaN may mark missing values.
     """
     check_names(X, who, expected)
-    return rows_of(X, who, n_features)
+    return rows_of(X, who, n_features, allow_nan)
 
 
-def rows_of(X: Any, who: str, n_features: int | None = None) -> Floats:
+def rows_of(X: Any, who: str, n_features: int | None = None, allow_nan: bool = False) -> Floats:
     """Return one client's samples as an array of floats. Arrays of float32 keep their type.
 
     Parameters
@@ -85,6 +91,8 @@ def rows_of(X: Any, who: str, n_features: int | None = None) -> Floats:
         Name of the data in errors.
     n_features : int, optional
         Expected number of features d.
+    allow_nan : bool
+        Whether NaN may mark missing values.
 
     Returns
     -------
@@ -102,6 +110,8 @@ def rows_of(X: Any, who: str, n_features: int | None = None) -> Floats:
         raise InputError(f"{who}: sparse matrices are not taken; give X.toarray()")
     if isinstance(X, (str, Path)):
         raise InputError(f"{who}: a path, not samples; read the file first, for example by numpy.loadtxt or numpy.load")
+    if np.ma.is_masked(X) and allow_nan:
+        X = np.ma.filled(X.astype(np.result_type(X.dtype, np.float32)), np.nan)
     if np.ma.is_masked(X):
         n_masked = int(np.ma.getmaskarray(X).sum())
         raise InputError(f"{who}: {n_masked} values are masked; fill them (X.filled(...)) or drop their rows")
@@ -130,15 +140,19 @@ def rows_of(X: Any, who: str, n_features: int | None = None) -> Floats:
         raise InputError(
             f"{who}: {A.shape[1]} features, but {n_features} are expected: the same features in the same order{turned}"
         )
-    bad = ~np.isfinite(A)
+    bad = np.isinf(A) if allow_nan else ~np.isfinite(A)
     if bad.any():
+        cure = "drop or fill what is missing"
+        if not allow_nan and not np.isinf(A).any():
+            cure += ', or set missing="mask"'
         row, column = divmod(int(bad.argmax()), A.shape[1])
         n_bad = int(np.count_nonzero(bad))
         plural = "s" * (n_bad > 1)
-        what = f"missing value{plural} (NaN)" if np.isnan(A[bad]).all() else f"NaN or infinite number{plural}"
+        what = f"infinite number{plural}" if allow_nan else f"NaN or infinite number{plural}"
+        what = f"missing value{plural} (NaN)" if np.isnan(A[bad]).all() else what
         raise InputError(
             f"{who}: {n_bad} {what} of {A.size}, the first in row {row + 1}, column {column + 1}"
-            f"{column_name(names, column)}; drop or fill what is missing"
+            f"{column_name(names, column)}; {cure}"
         )
     return np.asarray(A)
 

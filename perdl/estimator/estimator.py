@@ -50,6 +50,8 @@ class PerDL(Outcome):
         Unit of thresholds: that of the data, or the root mean square of a client's data.
     n_nonzero : int
         Atoms that a sample may use with "top-k" and "omp".
+    outliers : {"keep", "mask"}
+        "mask" finds wild entries and wild samples, which then count as missing.
     start : {"warm-up", "svd", "random", "identity"}
         A client's first dictionary.
     warmup_steps : int
@@ -66,10 +68,16 @@ class PerDL(Outcome):
         Steps on the local atoms alone before each update.
     trim : float
         Share of clients that the aggregation "trimmed" leaves out for each atom.
+    missing : {"refuse", "mask"}
+        "mask" takes NaN for what was not measured; a client learns from the rest.
     center, drop_constant : bool
         Whether to subtract a client's mean, and to set its constant features to zero.
-    divide_by, scale : str, optional
-        Constants by which features are divided first, and how samples are scaled then.
+    divide_by : str, optional
+        Constants by which features are divided first.
+    site_scale : {"none", "agree"}
+        "agree" divides features by their standard deviation within all clients, instead of ``divide_by``.
+    scale : {"none", "client", "features"}
+        How samples are scaled then.
     whiten : bool
         Whether to whiten each client's samples.
     held_out : float
@@ -145,6 +153,7 @@ class PerDL(Outcome):
         threshold: float = 0.15,
         threshold_unit: str = "data",
         n_nonzero: int = 5,
+        outliers: str = "keep",
         start: str = "warm-up",
         warmup_steps: int = 20,
         warmup_threshold: float = 0.8,
@@ -154,9 +163,11 @@ class PerDL(Outcome):
         min_samples: int = 2,
         refine_steps: int = 0,
         trim: float = 0.3,
+        missing: str = "refuse",
         center: bool = False,
         drop_constant: bool = False,
         divide_by: str | None = None,
+        site_scale: str = "none",
         scale: str = "none",
         whiten: bool = False,
         held_out: float = 0.0,
@@ -180,6 +191,7 @@ class PerDL(Outcome):
         self.threshold = threshold
         self.threshold_unit = threshold_unit
         self.n_nonzero = n_nonzero
+        self.outliers = outliers
         self.start = start
         self.warmup_steps = warmup_steps
         self.warmup_threshold = warmup_threshold
@@ -189,9 +201,11 @@ class PerDL(Outcome):
         self.min_samples = min_samples
         self.refine_steps = refine_steps
         self.trim = trim
+        self.missing = missing
         self.center = center
         self.drop_constant = drop_constant
         self.divide_by = divide_by
+        self.site_scale = site_scale
         self.scale = scale
         self.whiten = whiten
         self.held_out = held_out
@@ -306,7 +320,7 @@ class PerDL(Outcome):
             raise InputError(f"there is a client {name} already; use partial_fit to learn more from it")
         from perdl_client.data.check import check_dimensions
 
-        rows = checked_rows(collected(X), name, self.n_features_in_, self._features())
+        rows = checked_rows(collected(X), name, self.n_features_in_, self._features(), self.missing == "mask")
         with speaking_python():
             check_dimensions(fitted.settings, name, self.n_features_in_)
             return self._keep(fitted.joined_by(name, rows), self._features())
@@ -328,7 +342,7 @@ class PerDL(Outcome):
             d = len(former.global_dictionary) if former is not None else None
             samples: dict[str, Floats] = {}
             for name, X in named.items():
-                samples[name] = checked_rows(X, name, d, features)
+                samples[name] = checked_rows(X, name, d, features, settings.data.missing == "mask")
                 d = samples[name].shape[1]
                 check_dimensions(settings, name, d)
             columns = () if features is None else tuple(map(str, features))

@@ -23,6 +23,7 @@ from perdl_client.data.samples import Samples
 from perdl_client.data.windows_patches import Cut
 from perdl_client.learning.client import ClientLearner
 from perdl_client.learning.evaluation import evaluate, learn_alone
+from perdl_client.learning.missing import complete, zero_filled
 from perdl_client.model import ClientModel, carried
 
 if TYPE_CHECKING:
@@ -81,8 +82,8 @@ class Fitted:
 
     @property
     def settings(self) -> Settings:
-        """The run's settings."""
-        return settings_from_values(self.summary["settings"])
+        """The run's settings, with the scale that clients agreed on."""
+        return settings_from_values(self.summary["settings"]).with_agreed_scale(self.summary.get("agreed_scale", []))
 
     def model(self, name: str) -> ClientModel:
         """Return one client's model.
@@ -120,7 +121,8 @@ class Fitted:
             scales={**self.scales, name: rms(data.Y)},
         )
         one = joined.model(name)
-        usage = {**self.usage, name: carried(one.coder(data.Y, one.dictionary), data.Y)}
+        filled = complete(data.Y, one.dictionary, one.coder)
+        usage = {**self.usage, name: carried(one.coder(filled, one.dictionary), zero_filled(data.Y))}
         if data.held_out is None:
             return replace(joined, usage=usage)
         alone = learn_alone(ClientLearner(data.Y, learning, s.seed, name, dictionary=first), s.rounds, s.tolerance)
@@ -194,7 +196,9 @@ def _federate(
         for i, (name, rows) in enumerate(samples.items())
     ]
     before, before_it = (former.states, former.history) if former else ({}, [])
-    told = {"settings": settings.model_dump_json(exclude_none=True)}  # the old ones name the former run's folder
+    # The old ones name the former run's folder.
+    known = settings.with_agreed_scale(former.summary.get("agreed_scale", []) if former else [])
+    told = {"settings": known.model_dump_json(exclude_none=True)}
     kept = [_packed(before[name] | told) if name in before else RecordDict() for name in samples]
     server_app = resuming(_checkpoint(former)) if former else app
     states = run_in_process(server_app, client_app, settings, node_configs=configs, states=kept, on_start=on_start)
@@ -203,6 +207,7 @@ def _federate(
     run = read_run(settings.output)
     check_models(Path(settings.output), run.summary)
     after = [unpack(state) for state in states]
+    settings = settings.with_agreed_scale(run.summary.get("agreed_scale", []))
     scaled: dict[str, tuple[Preprocessing, float]] = {}
     for name, rows in samples.items():  # one client's samples at a time
         data = _prepared(name, rows, settings)
@@ -224,7 +229,7 @@ def _federate(
 def _prepared(name: str, rows: Floats, settings: Settings) -> ClientData:
     """Return a client's samples, prepared as a client of the run does."""
     Y = rows.T.astype(settings.dtype, copy=False)
-    return prepare(Samples(Y, (len(Y),)), settings, name, settings.for_client(name).n_atoms)
+    return prepare(Samples(Y, (len(Y),)), settings, settings.for_client(name), name)
 
 
 def _packed(state: State) -> RecordDict:

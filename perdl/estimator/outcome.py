@@ -248,5 +248,6 @@ class Outcome(Parameters):
         """Return a client's model, and samples in columns."""
         name = self._name(client)
         model = self._known().model(name)
-        rows = checked_rows(collected(X), f"samples for {name}", self.n_features_in_, self._features())
+        masks = self._known().settings.data.missing == "mask"
+        rows = checked_rows(collected(X), f"samples for {name}", self.n_features_in_, self._features(), masks)
         return model, rows.T.astype(model.global_dictionary.dtype, copy=False)

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from common.evaluation import gain
 from common.settings import Settings, changed
 from common.threads import one_blas_thread
@@ -19,7 +17,7 @@ from perdl.experiments.federation import Client, pooled
 from perdl_client.data.load import load_data
 from perdl_client.data.sources import client_names
 from perdl_client.identity import Identity
-from perdl_client.learning.evaluation import error, residual_energies
+from perdl_client.learning.evaluation import error, residual_energies, sample_energies
 from perdl_server.held_out import add_pooled_sentence
 
 
@@ -44,7 +42,7 @@ def add_pooled_comparison(summary: dict[str, Any], settings: Settings) -> None:
         for name in names:
             told, held_out = summary["clients"][name].get("held_out"), data[name].held_out
             if told is not None and held_out is not None:
-                energy = float((held_out.Z.astype(np.float64) ** 2).sum())
+                energy = float(sample_energies(held_out.Z).sum())
                 _add(
                     told,
                     {k: error(float(residual_energies(held_out.Z, D, int(k)).sum()), energy) for k in told["errors"]},

@@ -33,6 +33,7 @@ _PREPARED = {
     "patch": "cut into patches of {} pixels a side",
     "center": "centred by each client's own mean",
     "divide_by": "divided by {}",
+    "site_scale": "divided by a scale that all clients agreed on",
     "whiten": "whitened",
 }
 _OF_SOURCES = {

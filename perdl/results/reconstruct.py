@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from common.errors import DataError, SettingsError
 from perdl_client.data.samples import Samples, plainly
 from perdl_client.formats.columns import lacking
+from perdl_client.learning.missing import observed_residual, zero_filled
 from perdl_client.model import ClientModel
 
 Floats = NDArray[np.floating]
@@ -101,8 +102,8 @@ def reconstruct(
         whole = shared + own
         parts = {"all": whole, "shared": shared, "own": own}
     written = cut.undo(whole, Y.shape[1])
-    size = float(np.linalg.norm(Y))
-    in_units = float(np.linalg.norm(Y - written)) / size if size > 0 else 0.0
+    size = float(np.linalg.norm(zero_filled(Y)))
+    in_units = float(np.linalg.norm(observed_residual(Y, written))) / size if size > 0 else 0.0
     error = model.error(pieces, n_nonzero, "all" if part == "rest" else part)
     if part == "rest":
         return Reconstruction((Y - written).T, error, in_units)

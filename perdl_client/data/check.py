@@ -80,7 +80,7 @@ def check_data(
         if not wrong:
             check_dimensions(settings, name, math.prod(cut.piece), cut.channels)
         statistics[name] = sample_statistics(samples.data, samples.shape, samples.names)
-        if known is not None and differs is None:
+        if known is not None and differs is None and settings.data.site_scale == "none":
             with suppress(DataError):  # the client itself says what is wrong
                 known[name] = _facts_told(samples, settings, name)
         if memories and cut.stride <= cut.size:  # with gaps between windows, most of the samples would not be used
@@ -96,7 +96,7 @@ def check_data(
 
 def _facts_told(samples: Samples, settings: Settings, name: str) -> dict[str, float]:
     """Return what a client tells of its samples, as it learns from them, with its first dictionary."""
-    data = prepare(samples, settings, name, settings.for_client(name).n_atoms)
+    data = prepare(samples, settings, settings.for_client(name), name)
     Z, cut = data.Y, data.cut
     return {
         "n_features": len(Z),

@@ -9,17 +9,23 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from common.errors import DataError
+from common.data_settings import DataSettings
+from common.errors import DataError, SettingsError
+from common.learners import LEARNERS
+from common.learning_settings import LearningSettings
 from common.rng import stream
 from common.settings import Settings
 from perdl_client.data.held_out import FEWEST, LEAST_LEFT, HeldOut, Parts, set_aside, units_of_pieces
 from perdl_client.data.preprocessing import Preprocessing, fit_preprocessing
 from perdl_client.data.quality import sample_statistics, unit_warning
 from perdl_client.data.samples import Samples
+from perdl_client.data.site_scale import scale_sums
 from perdl_client.data.sources import SAMPLES, read_samples
 from perdl_client.data.units import MOST, untouched
 from perdl_client.data.windows_patches import Cut, cut_of
 from perdl_client.identity import Identity
+from perdl_client.learning.missing import gaps
+from perdl_client.learning.outliers import screen
 
 Floats = NDArray[np.floating]
 _log = logging.getLogger("perdl.client")
@@ -74,18 +80,20 @@ def load_data(identity: Identity, settings: Settings, held: Samples | None = Non
     DataError
         One line that names the file and what to do.
     """
+    if settings.data.site_scale != "none":  # else samples would be taken as they are
+        raise SettingsError('data.site_scale = "agree": the server sent no scale, so no client could tell its sums')
     samples = read_samples(identity, settings, held)
     if deployed := "data" in identity.node_config:  # simulations warn before they begin
         _warn_of_units(samples, identity, settings)
     is_own = SAMPLES not in identity.node_config
-    data = prepare(samples, settings, identity.name, identity.learning(settings).n_atoms, in_place=is_own)
+    data = prepare(samples, settings, identity.learning(settings), identity.name, in_place=is_own)
     if data.none_held_out:
         _log.log(logging.WARNING if deployed else logging.INFO, "%s", data.none_held_out)
     return data
 
 
 def prepare(
-    samples: Samples, settings: Settings, name: str, n_atoms: int | None, *, in_place: bool = False
+    samples: Samples, settings: Settings, learning: LearningSettings, name: str, *, in_place: bool = False
 ) -> ClientData:
     """Set samples aside for the evaluation, and cut and preprocess both parts by what the client learns from.
 
@@ -95,10 +103,10 @@ def prepare(
         The client's samples.
     settings : Settings
         The run's settings.
+    learning : LearningSettings
+        How the client learns.
     name : str
         The client's name. It selects the random stream, and names the client in errors.
-    n_atoms : int, optional
-        Atoms of the client; default as many as features.
     in_place : bool
         Whether the samples may be overwritten.
 
@@ -111,21 +119,22 @@ def prepare(
     DataError
         If the samples cannot be cut, or are too large or small.
     """
-    parts, why = _divided(samples, settings, name, n_atoms)
+    parts, why = _divided(samples, settings, name, learning.n_atoms)
     training = samples if parts is None else parts.training
     Y = _pieces(training, settings, name)
     if Y.size == 0:
         raise DataError(f"{name} has no data: {Y.shape[1]} samples of {Y.shape[0]} features")
     require_moderate(Y, f"{name} has values", "rescale them")
-    cut = cut_of(settings.data, samples.shape)
-    preprocessing = fit_preprocessing(Y, settings.data, name, cut.channels)
-    in_place = in_place and Y.flags.writeable  # a file mapped into memory is read-only
-    Z = _preprocessed(Y, preprocessing, name, in_place=in_place)
+    cut, in_place = cut_of(settings.data, samples.shape), in_place and Y.flags.writeable  # mapped files are read-only
+    preprocessing, Z = prepared(Y, settings.data, learning, name, cut.channels, in_place=in_place)
+    require_moderate(Z, f"{name} has, once preprocessed, values", "look at data.divide_by")
     held_out = None
     if parts is not None:
         other = _pieces(parts.held_out, settings, name)
         require_moderate(other, f"{name} has values", "rescale them")
-        pieces = _preprocessed(other, preprocessing, name, in_place=False)
+        marked = screen(other) if learning.outliers == "mask" else other
+        with np.errstate(over="ignore", invalid="ignore"):
+            pieces = preprocessing.apply(marked)
         held_out = HeldOut(pieces, units_of_pieces(parts.units, pieces.shape[1]))
     return ClientData(Z, cut, preprocessing, samples.names, held_out, why)
 
@@ -156,11 +165,79 @@ def _pieces(samples: Samples, settings: Settings, name: str) -> Floats:
         raise DataError(f"{name}: {error}") from None
 
 
-def _preprocessed(Y: Floats, preprocessing: Preprocessing, name: str, *, in_place: bool) -> Floats:
+def own_scale_sums(identity: Identity, settings: Settings, held: Samples | None = None) -> tuple[Floats, Floats]:
+    """Return this client's sums for scales that all clients agree on.
+
+    Parameters
+    ----------
+    identity : Identity
+        Who the client is.
+    settings : Settings
+        The run's settings.
+    held : Samples, optional
+        Samples that were read from the client's file before. They are not changed.
+
+    Returns
+    -------
+    counts, squares : (c,) arrays
+    """
+    samples = read_samples(identity, settings, held)
+    cut, Y = cut_of(settings.data, samples.shape), _pieces(samples, settings, identity.name)
+    require_moderate(Y, f"{identity.name} has values", "rescale them")
+    marked = screen(Y) if identity.learning(settings).outliers == "mask" else Y
+    return scale_sums(marked, cut.channels)
+
+
+def prepared(
+    Y: Floats, data: DataSettings, learning: LearningSettings, name: str, channels: int = 0, in_place: bool = False
+) -> tuple[Preprocessing, Floats]:
+    """Mark wild entries if the client is to, then learn its preprocessing and do it.
+
+    Parameters
+    ----------
+    Y : (d, n) array
+        Pieces after cutting. NaN marks what is missing.
+    data : DataSettings
+        The table ``data`` of the settings.
+    learning : LearningSettings
+        How the client learns.
+    name : str
+        The client's name, for errors.
+    channels : int
+        Number of channels, which the features of windows and patches repeat; default d.
+    in_place : bool
+        Whether ``Y`` may be overwritten.
+
+    Returns
+    -------
+    Preprocessing, (d, n) array
+
+    Raises
+    ------
+    SettingsError
+        If entries are missing, and a setting needs complete samples.
+    DataError
+        If nothing was measured, or the data's own scale is zero.
+    """
+    marked = screen(Y) if learning.outliers == "mask" else Y
+    if gaps(marked) is not None:
+        _require_masks_fit(data, learning, name)
+        if np.isnan(marked).all():
+            raise DataError(f"{name} has no entry that was measured: leave it out")
+    preprocessing = fit_preprocessing(marked, data, name, channels)
     with np.errstate(over="ignore", invalid="ignore"):
-        Z = preprocessing.apply(Y, in_place=in_place)
-    require_moderate(Z, f"{name} has, once preprocessed, values", "look at data.divide_by")
-    return Z
+        return preprocessing, preprocessing.apply(marked, in_place=in_place or marked is not Y)
+
+
+def _require_masks_fit(data: DataSettings, learning: LearningSettings, name: str) -> None:
+    """Raise if a setting cannot work with missing entries."""
+    if data.whiten:
+        raise SettingsError(f"data.whiten = true: needs complete samples, and {name} has missing or wild entries")
+    if not LEARNERS[learning.learner].orthonormal and learning.coder != "omp":
+        raise SettingsError(
+            f'coder = "{learning.coder}": must be "omp" with learner = "{learning.learner}" where entries are missing '
+            f"or masked, as at {name}: correlations with atoms that are not orthogonal cannot fill them"
+        )
 
 
 def _warn_of_units(samples: Samples, identity: Identity, settings: Settings) -> None:
@@ -182,8 +259,10 @@ def require_moderate(Y: Floats, whose: str, cure: str) -> None:
     cure : str
         What the error ends with.
     """
-    largest, limits = max(float(Y.max()), -float(Y.min())), np.finfo(Y.dtype)
-    if not largest < limits.max**0.25:
+    # fmax leaves NaN out, which marks what is missing
+    high, low = np.fmax.reduce(Y, axis=None), np.fmin.reduce(Y, axis=None)
+    largest, limits = max(float(high), -float(low)), np.finfo(Y.dtype)
+    if largest >= limits.max**0.25:
         raise DataError(f"{whose} up to {largest:.3g}, too large for {Y.dtype}: {cure}")
     if 0 < largest < limits.tiny**0.5 * 1e3:
         raise DataError(f"{whose} of {largest:.3g} at most, too small for {Y.dtype}: {cure}")

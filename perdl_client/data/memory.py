@@ -58,6 +58,18 @@ class Memory:
         samples, self._held = self._held, None
         return samples if samples is not None and np.can_cast(samples.data.dtype, dtype) else None
 
+    def look(self, dtype: str) -> Samples | None:
+        """Return the held samples as :meth:`take` does, and keep them.
+
+        Parameters
+        ----------
+        dtype : {"float64", "float32"}
+            Float type of the run.
+        """
+        held, found = self._held, self.take(dtype)
+        self._held = held
+        return found
+
     def recall(self, run: str) -> ClientData | None:
         """Return the samples that the node learns from in this run, None if there are none.
 

@@ -63,13 +63,17 @@ def finite_sizes(Y: Floats) -> tuple[int, float, float]:
 
 
 def root_mean_square(Y: Floats) -> float:
-    """Return the root mean square of finite numbers, without overflow of their squares.
+    """Return the root mean square of all numbers but NaN, without overflow of their squares.
 
     Parameters
     ----------
     Y : (d, n) array
         Samples, in columns.
     """
-    largest = float(max(-Y.min(), Y.max())) or 1.0
-    squares = sum(float(np.square(batch / largest, dtype=np.float64).sum()) for batch in batches(Y))
-    return largest * float(np.sqrt(squares / Y.size))
+    high, low = np.fmax.reduce(Y, axis=None), np.fmin.reduce(Y, axis=None)  # without NaN
+    if np.isnan(high):
+        return 0.0
+    largest = float(max(-low, high)) or 1.0
+    add, count = (np.nansum, np.count_nonzero(~np.isnan(Y))) if np.isnan(Y.sum()) else (np.sum, Y.size)
+    squares = sum(float(add(np.square(batch / largest, dtype=np.float64))) for batch in batches(Y))
+    return largest * float(np.sqrt(squares / count))

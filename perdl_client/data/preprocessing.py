@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 
 from common.data_settings import DataSettings, numbers_in
 from common.errors import DataError, PerdlError, SettingsError
+from common.statistics import rms
+from perdl_client.learning.missing import gaps
 
 Floats = NDArray[np.floating]
 
@@ -193,13 +195,51 @@ def fit_preprocessing(Y: Floats, data: DataSettings, name: str, channels: int = 
 
 def _constant(Y: Floats) -> NDArray[np.bool_]:
     """Return which features are the same in all samples."""
-    same: NDArray[np.bool_] = (Y[:, :1] == Y).all(axis=1)
+    same: NDArray[np.bool_] = (_first(Y)[:, None] == Y).all(axis=1)
+    if (missing := gaps(Y)) is not None:
+        same = ((_first(Y)[:, None] == Y) | missing).all(axis=1)
     return same
+
+
+def _first(Y: Floats) -> Floats:
+    """Return the first observed number of each feature; 0 of a feature that was never measured."""
+    if (missing := gaps(Y)) is None:
+        return Y[:, 0]
+    first = Y[np.arange(len(Y)), (~missing).argmax(axis=1)]
+    return np.where(np.isnan(first), Y.dtype.type(0), first)
+
+
+def observed_mean(Y: Floats) -> Floats:
+    """Return the mean of the observed numbers of each feature; 0 of a feature that was never measured.
+
+    Parameters
+    ----------
+    Y : (d, n) array
+        Samples in columns. NaN marks what is missing.
+
+    Returns
+    -------
+    (d,) array
+    """
+    if (missing := gaps(Y)) is None:
+        plain: Floats = Y.mean(axis=1)
+        return plain
+    total: Floats = np.where(missing, Y.dtype.type(0), Y).sum(axis=1) / np.maximum((~missing).sum(axis=1), 1)
+    return total.astype(Y.dtype, copy=False)
+
+
+def _std(Y: Floats) -> Floats:
+    """Return the standard deviation of the observed numbers of each feature; 0 where there are none."""
+    if gaps(Y) is None:
+        plain: Floats = Y.std(axis=1)
+        return plain
+    spread: Floats = np.sqrt(observed_mean(np.square(Y - observed_mean(Y)[:, None])))
+    return spread
 
 
 def _offsets(Y: Floats, data: DataSettings, name: str, channels: int) -> Floats:
     """Return each feature's mean, or zero without ``center``; for a constant feature its exact value."""
-    return np.where(_constant(Y), Y[:, 0], Y.mean(axis=1) if data.center else Y.dtype.type(0))
+    return np.where(_constant(Y), _first(Y), observed_mean(Y) if data.center else Y.dtype.type(0))
 
 
 def _shift(Y: Floats, offset: Floats, out: Floats | None) -> Floats:
@@ -216,9 +256,9 @@ def _scales(Y: Floats, data: DataSettings, name: str, channels: int) -> Floats:
     constant = _constant(Y)
     Y = _divide(Y, scale, None)
     if data.scale == "features":
-        own_each = np.where(constant, 0, Y.std(axis=1))
+        own_each = np.where(constant, 0, _std(Y))
         return scale * np.where(own_each > 0, own_each, 1).astype(Y.dtype)  # constant features are not scaled
-    own = float(np.sqrt(np.mean(np.square(Y, dtype=np.float64))))
+    own = rms(Y)
     if not own > 0:
         raise DataError(
             f'{name}: all samples are zero or equal, so that data.scale = "client" has nothing to divide by'

@@ -81,7 +81,7 @@ def sample_statistics(Y: Floats, shape: Sequence[int] = (), names: tuple[str, ..
     Parameters
     ----------
     Y : (d, n) array
-        Samples in columns, finite.
+        Samples in columns, finite or NaN, which marks what is missing.
     shape : sequence of int
         Shape of a sample; of an image (h, w) or (h, w, c).
     names : tuple of str
@@ -121,7 +121,7 @@ def _goes_one_way(rows: Floats) -> NDArray[np.bool_]:
 
 def _missing(Y: Floats, image: bool) -> tuple[float | None, tuple[int, ...]]:
     """Return a number that codes missing values, and the features that hold it."""
-    low, high = Y.min(axis=1), Y.max(axis=1)
+    low, high = np.fmin.reduce(Y, axis=1), np.fmax.reduce(Y, axis=1)
     for value in _MISSING:
         which = np.flatnonzero((low == value) | (high == value))
         if image or 0 < value <= _ORDINARY:
@@ -134,7 +134,7 @@ def _missing(Y: Floats, image: bool) -> tuple[float | None, tuple[int, ...]]:
 
 def _stands_alone(row: Floats, value: float) -> bool:
     """Return whether there are other numbers, and all are much smaller."""
-    others = row[row != value]
+    others = row[(row != value) & (row == row)]
     return len(others) > 0 and bool(max(-others.min(), others.max()) < abs(value) / 5)
 
 

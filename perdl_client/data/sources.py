@@ -88,6 +88,7 @@ def read_samples(identity: Identity, settings: Settings, held: Samples | None = 
             samples_in=own.get("samples-in", "rows"),
             variable=own.get("variable") or None,
             drop=own.get("drop") or None,
+            missing=own.get("missing", "refuse"),
             dtype=settings.dtype,
         )
     known = truth(identity, settings)
@@ -116,7 +117,7 @@ def read_samples(identity: Identity, settings: Settings, held: Samples | None = 
     return held or read_file(settings, files_of_clients(settings)[identity.partition], Absent())
 
 
-def read_file(settings: Settings, path: Path, absent: Absent, *, allow_nan: bool = False) -> Samples:
+def read_file(settings: Settings, path: Path, absent: Absent, *, count_nan: bool = False) -> Samples:
     """Return the samples of one file of a simulation.
 
     Parameters
@@ -127,7 +128,7 @@ def read_file(settings: Settings, path: Path, absent: Absent, *, allow_nan: bool
         A file or folder.
     absent : dict
         Filled with the names in ``data.drop`` that the file lacks.
-    allow_nan : bool
+    count_nan : bool
         Keep NaN and infinite numbers, to count them.
     """
     data = settings.data
@@ -138,7 +139,7 @@ def read_file(settings: Settings, path: Path, absent: Absent, *, allow_nan: bool
             samples_in=data.samples_in,
             variable=data.variable,
             drop=drop,
-            allow_nan=allow_nan,
+            missing="count" if count_nan and data.missing == "refuse" else data.missing,
             dtype=settings.dtype,
         )
 

@@ -28,7 +28,7 @@ def spreads(Y: Floats) -> Floats:
     Parameters
     ----------
     Y : (d, n) array
-        Samples in columns, finite.
+        Samples in columns, finite or NaN, which marks what is missing.
 
     Returns
     -------
@@ -36,10 +36,14 @@ def spreads(Y: Floats) -> Floats:
         For a feature that is the same in 90 % of the samples: its largest distance from that value.
     """
     Y = Y[:, :: max(1, Y.shape[1] // _ENOUGH)].astype(np.float64)
-    largest = float(np.abs(Y).max(initial=0.0)) or 1.0  # avoids overflow
+    largest = float(np.fmax.reduce(np.abs(Y), axis=None, initial=0.0)) or 1.0  # avoids overflow
     Y = Y / largest
-    low, high = np.quantile(Y, (0.05, 0.95), axis=1)
-    events = np.abs(Y - low[:, None]).max(axis=1)
+    if np.isnan(Y).any():
+        Y = np.where(np.isnan(Y).all(axis=1, keepdims=True), 0, Y)  # a feature that was never measured
+        low, high = np.nanquantile(Y, (0.05, 0.95), axis=1)
+    else:
+        low, high = np.quantile(Y, (0.05, 0.95), axis=1)
+    events = np.fmax.reduce(np.abs(Y - low[:, None]), axis=1)
     robust: Floats = np.where(high > low, (high - low) / _NORMAL, events)
     return robust * largest
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from perdl_client.formats.columns import kept_columns
 from perdl_client.formats.csv_faults import explain, refuse_cut_numbers, refuse_index
-from perdl_client.formats.csv_layout import CsvLayout, cells_of, layout_of, rows
+from perdl_client.formats.csv_layout import MISSING, CsvLayout, cells_of, layout_of, rows
 from perdl_client.formats.file_checks import file_error, reading, require_no_other_kind
 from perdl_client.formats.format import Format, Options, Table
 
@@ -44,6 +44,7 @@ def _read(path: Path, options: Options) -> Table:
                 comments=None,
                 ndmin=2,
                 usecols=None if whole else cells,
+                converters=_number if options.allow_missing else None,
             )
         except UnicodeDecodeError:
             raise
@@ -57,6 +58,12 @@ def _read(path: Path, options: Options) -> Table:
         # A header may leave some columns without a name.
         names = tuple(layout.names[j] or f"column {j + 1}" for j in keep) if layout.names else ()
         return Table(table, names, layout.notes + _said_of(repeated))
+
+
+def _number(cell: str) -> float:
+    """Return the number in a cell, NaN if it is empty or holds a word for a missing value."""
+    text = cell.strip()
+    return float("nan") if text.lower() in MISSING else float(text)
 
 
 def _place(path: Path, options: Options, row: int, column: int) -> str:

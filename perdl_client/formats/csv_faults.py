@@ -173,13 +173,13 @@ def _shown(cell: str) -> str:
 def _what_is_wrong(cell: str, out: str) -> str:
     text, shown = cell.strip(), _shown(cell)
     if not text:
-        return "is empty; fill it or drop the line"
+        return 'is empty; fill it, drop the line, or set data.missing = "mask"'
     if SPACED.fullmatch(cell):
         return f"is {shown}, several numbers with spaces between; put commas or tabs between them"
     if THOUSANDS.fullmatch(cell) and not re.fullmatch(r"[^,]*,[0-9]{3}", text):
         return f"is {shown}, with marks between thousands; export without them"
     if text.lower() in MISSING:
-        return f"is {shown}, a missing value; fill it or drop the line"
+        return f'is {shown}, a missing value; fill it, drop the line, or set data.missing = "mask"'
     if DECIMAL_COMMA.fullmatch(cell):
         return f"is {shown}, with a decimal comma; export decimal points"
     return f"is {shown}, not a number; mend it, {out}, or encode it as numbers"

@@ -43,11 +43,14 @@ class Options(NamedTuple):
         Names or numbers (from 1) of columns to leave out, separated by commas.
     in_columns : bool
         Whether samples are in columns.
+    allow_missing : bool
+        Whether empty cells and words for missing values become NaN.
     """
 
     variable: str | None = None
     drop: str | None = None
     in_columns: bool = False
+    allow_missing: bool = False
 
 
 @dataclass(frozen=True)

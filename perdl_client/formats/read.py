@@ -24,6 +24,8 @@ from perdl_client.formats.format import Format, Options
 from perdl_client.formats.images import natural_order
 from perdl_client.formats.registry import FORMATS, format_by_name, known_formats
 
+Missing = Literal["refuse", "mask", "count"]
+
 
 def load_samples(
     path: str | Path,
@@ -32,7 +34,7 @@ def load_samples(
     variable: str | None = None,
     drop: str | None = None,
     n_features: int | None = None,
-    allow_nan: bool = False,
+    missing: Missing = "refuse",
     dtype: Dtype = "float64",
 ) -> Samples:
     """Read one client's samples.
@@ -52,8 +54,9 @@ def load_samples(
         Names or numbers (from 1) of columns of a CSV, Parquet or Arrow file to leave out, separated by commas.
     n_features : int, optional
         Number of features that all clients share. A file with another number is refused.
-    allow_nan : bool
-        Keep NaN and infinite numbers, for example to count them.
+    missing : {"refuse", "mask", "count"}
+        ``mask`` keeps NaN, and takes empty cells of tables for NaN; ``count`` keeps NaN and infinite numbers, to count
+        them.
     dtype : {"float64", "float32"}
         Type that whole numbers become; float32 and float64 stay. Give the run's type to avoid a wider copy in
         memory.
@@ -80,7 +83,7 @@ def load_samples(
     for file in files:
 
         def read(drop: str | None, file: Path = file) -> Samples:
-            return _read_file(file, Options(variable, drop, samples_in == "columns"), allow_nan, dtype)
+            return _read_file(file, Options(variable, drop, samples_in == "columns", missing == "mask"), missing, dtype)
 
         part = leaving_out(drop, read, absent)
         if wrong := features.compare(part, file.name, samples_in):
@@ -142,7 +145,7 @@ def _parts(path: Path) -> list[Path]:
     return entries
 
 
-def _read_file(path: Path, options: Options, allow_nan: bool, dtype: Dtype) -> Samples:
+def _read_file(path: Path, options: Options, missing: Missing, dtype: Dtype) -> Samples:
     """Return a file's samples in columns."""
     kind = _format_of(path)
     if options.variable is not None and not kind.has_variables:
@@ -156,7 +159,7 @@ def _read_file(path: Path, options: Options, allow_nan: bool, dtype: Dtype) -> S
     with reading(path, "a table of numbers"), np.errstate(over="ignore"):  # infinity is refused later
         array = _as_floats(array, kind.full_scale, dtype, "F" if in_columns else "C")
     data = array if in_columns else array.reshape(len(array), -1).T
-    if not allow_nan:
+    if missing != "count":
         _require_finite(path, kind, options, data, names, in_columns)
     shape = (len(data),) if array.ndim == 2 else array.shape[1:]
     return Samples(data, shape, () if in_columns else names, rate, notes, in_time=kind.in_time)
@@ -217,16 +220,20 @@ def _require_finite(
     names: tuple[str, ...],
     in_columns: bool,
 ) -> None:
-    bad = np.isfinite(samples.T)
-    if bad.all():
+    if options.allow_missing:
+        bad, what, cure = np.isinf(samples.T), "infinite", "leave them empty, or drop or fill them"
+    else:
+        bad = np.isfinite(samples.T)
+        np.logical_not(bad, out=bad)
+        what, cure = "NaN or infinite", "drop or fill them"
+        if not np.isinf(samples).any():
+            cure += ', or set data.missing = "mask"'
+    if not bad.any():
         return
-    np.logical_not(bad, out=bad)
     n_bad = int(np.count_nonzero(bad))
     sample, feature = divmod(int(bad.argmax()), bad.shape[1])
     row, column = (feature, sample) if in_columns else (sample, feature)
     place = f"sample {sample + 1}, feature {feature + 1}" + ("" if in_columns else column_name(names, column))
     if kind.place is not None:
         place += f", in {kind.place(path, options, row, column)}"
-    raise file_error(
-        path, f"has {n_bad} NaN or infinite of {bad.size} numbers, the first at {place}; drop or fill them"
-    )
+    raise file_error(path, f"has {n_bad} {what} of {bad.size} numbers, the first at {place}; {cure}")

@@ -23,6 +23,8 @@ from common.rng import stream
 from common.statistics import atom_energies, rms, used_atoms
 from perdl_client.learning.initialization import best_warm_up, first_dictionary, objective, schedule
 from perdl_client.learning.local_update import LocalUpdate, local_update, refine_local_dictionary, retract
+from perdl_client.learning.missing import complete, observed_features
+from perdl_client.learning.outliers import mark
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.intp]
@@ -97,7 +99,7 @@ class ClientLearner:
     Parameters
     ----------
     Y : (d, n) array
-        The client's samples, in columns.
+        The client's samples, in columns. NaN marks what was not measured.
     learning : LearningSettings
         How the client learns.
     seed : int
@@ -144,7 +146,10 @@ class ClientLearner:
     def dictionary(self) -> Floats:
         """D_i^(0) until `split`, D^l_i from then on."""
         if self._dictionary is None:
-            self._dictionary = first_dictionary(self.Y, self.learning, self.seed, self.name)
+            D = first_dictionary(self.Y, self.learning, self.seed, self.name)
+            # A feature that the client never measured is zero in its atoms: its sign and size there are arbitrary, and
+            # would keep them from being matched.
+            self._dictionary = np.where(observed_features(self.Y)[:, None], D, D.dtype.type(0))
         return self._dictionary
 
     def start(self) -> Start:
@@ -154,7 +159,8 @@ class ClientLearner:
         -------
         Start
         """
-        X = self.coder(self.Y, self.dictionary)
+        D = self.dictionary
+        X = self.coder(complete(self.trusted(D), D, self.coder), D)
         used = used_atoms(X, self.learning.min_usage, self.min_samples)
         return Start(used, self.dictionary[:, used], atom_energies(X)[used], X)
 
@@ -184,19 +190,32 @@ class ClientLearner:
             Only its contribution (`LocalUpdate.contribution`) and, for ``energy``, its energies are sent.
         """
         D_g, D_l, learning = global_dictionary, self.finish(global_dictionary), self.learning
-        D_l = refine_local_dictionary(
-            self.Y, D_g, D_l, self.learner, self.coder, learning.refine_steps, learning.step_size
-        )
+        Y = self.trusted(np.hstack([D_g, D_l]))
+        D_l = refine_local_dictionary(Y, D_g, D_l, self.learner, self.coder, learning.refine_steps, learning.step_size)
         if learning.local_restarts and self.watch.stalled(t):
-            other = restart_local_dictionary(self.Y, D_g, D_l, learning, stream(self.seed, self.name, f"restart {t}"))
+            other = restart_local_dictionary(Y, D_g, D_l, learning, stream(self.seed, self.name, f"restart {t}"))
             if other is None:
                 self.watch = replace(self.watch, next_try=t + self.watch.wait, wait=2 * self.watch.wait)
             else:
                 D_l, self.watch = other, NOTHING_SEEN
-        new = local_update(self.Y, D_g, D_l, self.learner, self.coder, learning.step_size)
+        new = local_update(Y, D_g, D_l, self.learner, self.coder, learning.step_size)
         self._dictionary = new.local_dictionary
         self.watch = replace(self.watch, objective=new.objective, previous=self.watch.objective)
         return new
+
+    def trusted(self, dictionary: Floats) -> Floats:
+        """Return the samples, with NaN in entries that are wild by a dictionary, if the client masks outliers.
+
+        Parameters
+        ----------
+        dictionary : (d, r) array
+            All atoms of the client.
+
+        Returns
+        -------
+        (d, n) array
+        """
+        return mark(self.Y, dictionary, self.coder) if self.learning.outliers == "mask" else self.Y
 
     def finish(self, global_dictionary: Floats) -> Floats:
         """Return the local block for a D^g. If the learner is orthonormal, it is moved off D^g.
@@ -247,7 +266,13 @@ def restart_local_dictionary(
     # Work in coordinates of D^g's complement, so that random atoms do not overlap with D^g.
     basis = np.linalg.qr(global_dictionary, mode="complete").Q[:, r_g:] if r_g else np.eye(len(Y), dtype=Y.dtype)
     found = best_warm_up(
-        basis.T @ Y, r_l, learner, coder, rng, n_restarts=learning.local_restarts, **schedule(learning, Y)
+        basis.T @ complete(Y, np.hstack([global_dictionary, local_dictionary]), coder),
+        r_l,
+        learner,
+        coder,
+        rng,
+        n_restarts=learning.local_restarts,
+        **schedule(learning, Y),
     )
     D = basis @ found
     if learner.orthonormal:

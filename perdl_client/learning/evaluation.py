@@ -16,6 +16,7 @@ from common.coders import omp
 from common.evaluation import Evaluation, counts_of_atoms, gain
 from perdl_client.data.held_out import HeldOut
 from perdl_client.learning.client import ClientLearner
+from perdl_client.learning.missing import gaps, observed_omp, observed_residual, zero_filled
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.intp]
@@ -81,7 +82,7 @@ def evaluate(
     Z, federated = held_out.Z, np.hstack([global_dictionary, local_dictionary])
     k, counts = counts_of_atoms(n_nonzero, federated.shape[1], len(Z))
     dictionaries = {"alone": alone, "federated": federated, "shared": global_dictionary}
-    energies = (Z.astype(np.float64) ** 2).sum(axis=0)
+    energies = sample_energies(Z)
     errors: dict[int, dict[str, float]] = {}
     left: dict[str, Floats] = {}
     for count in counts:
@@ -98,14 +99,27 @@ def residual_energies(Z: Floats, D: Floats, k: int) -> Floats:
     Parameters
     ----------
     Z : (d, m) array
-        Samples in columns.
+        Samples in columns; NaN marks a missing entry.
     D : (d, r) array
         Dictionary; it may have no atom.
     k : int
         Most atoms a sample may use (OMP).
     """
-    left: Floats = ((Z - D @ omp(Z, D, k)).astype(np.float64) ** 2).sum(axis=0)
+    X = omp(Z, D, k) if gaps(Z) is None else observed_omp(Z, D, k)
+    left: Floats = (observed_residual(Z, D @ X).astype(np.float64) ** 2).sum(axis=0)
     return left
+
+
+def sample_energies(Z: Floats) -> Floats:
+    """Return the energy (m,) of the observed entries of each sample.
+
+    Parameters
+    ----------
+    Z : (d, m) array
+        Samples in columns; NaN marks a missing entry.
+    """
+    energies: Floats = (zero_filled(Z).astype(np.float64) ** 2).sum(axis=0)
+    return energies
 
 
 def error(left: float, energy: float) -> float:

@@ -23,6 +23,7 @@ from common.learners import LEARNERS, Learner
 from common.learning_settings import LearningSettings
 from common.rng import stream
 from common.statistics import rms
+from perdl_client.learning.missing import complete, gaps, observed_residual, refill, zero_filled
 
 Floats = NDArray[np.floating]
 
@@ -151,7 +152,7 @@ def svd_start(Y: Floats, r: int) -> Floats:
     -------
     (d, r) array
     """
-    return np.linalg.svd(Y, full_matrices=r > min(Y.shape)).U[:, :r]
+    return np.linalg.svd(zero_filled(Y), full_matrices=r > min(Y.shape)).U[:, :r]
 
 
 def warm_up(
@@ -187,10 +188,13 @@ def warm_up(
     -------
     (d, r) array
     """
+    holes = gaps(Y) is not None
+    F = zero_filled(Y)
     for t in range(n_steps):
-        D = learner.step(
-            Y, D, coder.warm(first_threshold, t / (n_steps - 1) if n_steps > 1 else 1.0), step_size
-        ).dictionary
+        step = learner.step(F, D, coder.warm(first_threshold, t / (n_steps - 1) if n_steps > 1 else 1.0), step_size)
+        D = step.dictionary
+        if holes:
+            F = refill(Y, D @ step.codes)
     return D
 
 
@@ -266,5 +270,6 @@ def objective(Y: Floats, D: Floats, coder: Coder) -> float:
     -------
     float
     """
-    X = coder(Y, D)
-    return float(np.linalg.norm(Y - D @ X) ** 2 + coder.penalty * np.count_nonzero(X))
+    F = complete(Y, D, coder)
+    X = coder(F, D)
+    return float(np.linalg.norm(observed_residual(Y, D @ X)) ** 2 + coder.penalty * np.count_nonzero(X))

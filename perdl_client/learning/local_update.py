@@ -17,6 +17,7 @@ from common.coders import Coder
 from common.dictionaries import atom_distances
 from common.learners import Learner
 from common.polar import polar_factor
+from perdl_client.learning.missing import complete, observed_residual, zero_filled
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.intp]
@@ -109,12 +110,13 @@ def local_update(
     """
     r_g = global_dictionary.shape[1]
     D = np.hstack([global_dictionary, local_dictionary])
-    step = learner.step(Y, D, coder, step_size)
+    F = complete(Y, D, coder)
+    step = learner.step(F, D, coder, step_size)
     kept, signs, reassigned = align(global_dictionary, step.dictionary)
     rest = np.delete(np.arange(D.shape[1]), kept)
     shared = step.dictionary[:, kept] * signs
     X = step.codes
-    moment = Y @ (X[kept].T * signs)
+    moment = F @ (X[kept].T * signs)
     stretch = shared.T @ moment
     error, nonzeros = relative_error(Y, D, X), np.count_nonzero(X)
     misfit = error**2 if error**2 > np.finfo(Y.dtype).eps else 0.0
@@ -124,7 +126,7 @@ def local_update(
         energies=(X[kept] ** 2).sum(axis=1),
         procrustes_contribution=shared @ ((stretch + stretch.T) / 2) if r_g else shared,
         error=error,
-        objective=float(misfit * np.linalg.norm(Y) ** 2 + coder.penalty * nonzeros),
+        objective=float(misfit * np.linalg.norm(zero_filled(Y)) ** 2 + coder.penalty * nonzeros),
         nonzeros=float(nonzeros) / max(Y.shape[1], 1),
         reassigned=reassigned,
     )
@@ -229,8 +231,9 @@ def refine_local_dictionary(
     r_g = global_dictionary.shape[1]
     if n_steps == 0 or local_dictionary.shape[1] == 0:
         return local_dictionary
-    X = coder(Y, np.hstack([global_dictionary, local_dictionary]))
-    residual = Y - global_dictionary @ X[:r_g]
+    D = np.hstack([global_dictionary, local_dictionary])
+    F = complete(Y, D, coder)
+    residual = F - global_dictionary @ coder(F, D)[:r_g]
     D = local_dictionary
     for _ in range(n_steps):
         D = learner.step(residual, D, coder, step_size).dictionary
@@ -238,7 +241,7 @@ def refine_local_dictionary(
 
 
 def relative_error(Y: Floats, D: Floats, X: Floats) -> float:
-    """Return ``||Y - D X||_F / ||Y||_F``; 0 if all data are zero.
+    """Return ``||Y - D X||_F / ||Y||_F`` over the observed entries; 0 if all are zero.
 
     Parameters
     ----------
@@ -249,5 +252,5 @@ def relative_error(Y: Floats, D: Floats, X: Floats) -> float:
     X : (r, n) array
         Codes.
     """
-    size = np.linalg.norm(Y)
-    return float(np.linalg.norm(Y - D @ X) / size) if size > 0 else 0.0
+    size = np.linalg.norm(zero_filled(Y))
+    return float(np.linalg.norm(observed_residual(Y, D @ X)) / size) if size > 0 else 0.0

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from flwr.app import Context, Message
 
-from common.errors import FederationError, PerdlError, SettingsError
+from common.errors import DataError, FederationError, PerdlError, SettingsError
 from common.evaluation import evaluation_of
 from common.files import remove_leftovers, write_atomically
 from common.heartbeat import signs_of_life
@@ -36,6 +36,7 @@ def node_config(
     overrides: Sequence[str] = (),
     on_warning: Callable[[str], object] = lambda text: None,
     drop: str | None = None,
+    missing: str = "refuse",
 ) -> tuple[dict[str, Scalar], Memory]:
     """Check a client's data. Return the node's settings, and the memory that holds the samples.
 
@@ -59,6 +60,8 @@ def node_config(
         Called with each warning of a possible problem, and if no data are given.
     drop : str, optional
         Names or numbers of columns to leave out, separated by commas.
+    missing : {"refuse", "mask"}
+        Whether NaN and empty cells of tables mark what was not measured.
 
     Raises
     ------
@@ -91,12 +94,18 @@ def node_config(
         from perdl_client.data.quality import data_warnings, sample_statistics
         from perdl_client.formats.columns import drop_option
         from perdl_client.formats.features import Orientation
-        from perdl_client.formats.read import load_samples
+        from perdl_client.formats.read import Missing, load_samples
 
         if samples_in not in ("rows", "columns"):
             raise SettingsError(f"--samples-in {samples_in}: must be rows or columns")
         way: Orientation = "columns" if samples_in == "columns" else "rows"
-        samples = load_samples(data, samples_in=way, variable=variable, drop=drop)
+        if missing not in ("refuse", "mask"):
+            raise SettingsError(f"--missing {missing}: must be refuse or mask")
+        taken: Missing = "mask" if missing == "mask" else "refuse"
+        try:
+            samples = load_samples(data, samples_in=way, variable=variable, drop=drop, missing=taken)
+        except DataError as error:  # settings of the table data are options here
+            raise DataError(str(error).replace('set data.missing = "mask"', "add --missing mask")) from None
         turn = f"add --samples-in {'columns' if samples_in == 'rows' else 'rows'}"
         statistics = sample_statistics(samples.data, samples.shape, samples.names)
         option = partial(drop_option, "--drop ", drop)
@@ -108,6 +117,8 @@ def node_config(
             told["variable"] = variable
         if drop:
             told["drop"] = drop
+        if missing != "refuse":
+            told["missing"] = missing
     else:
         on_warning("no data given: samples are synthetic; a server whose data are files refuses them: give --data FILE")
         if match := re.fullmatch(r"client-(\d{1,6})", name):

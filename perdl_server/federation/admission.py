@@ -72,12 +72,17 @@ class Admission:
         The run's id.
     exchange : Exchange
         Connection to the nodes.
+
+    Attributes
+    ----------
+    settings : Settings
+        Settings that every node is sent, with the scale that clients agreed on.
     """
 
     def __init__(self, settings: Settings, run: str, exchange: Exchange) -> None:
         self.online: set[int] = set()  # nodes in Flower's last list
         self.asked_at = time.monotonic()  # when a node was asked last
-        self._settings = settings
+        self.settings = settings
         self._run = run
         self._exchange = exchange
         self._nodes: dict[int, Node] = {}
@@ -117,7 +122,7 @@ class Admission:
             if node.session != info.last_activated_at:  # a new process may have fixed the fault of the former one
                 node.session, node.key_name, node.refusal, node.told = info.last_activated_at, info.name, "", False
                 new.append(node)
-        text = self._settings.model_dump_json(exclude_none=True)
+        text = self.settings.model_dump_json(exclude_none=True)
         questions = {node: Message(pack(settings=text, run=self._run), node.id, INITIALISE) for node in new}
         self._exchange.ask("initialise", questions)
         if new:
@@ -136,7 +141,7 @@ class Admission:
             Whether to tell a refused node at once, whatever the reason.
         """
         try:
-            return [read_introduction(content_of(reply), node, self._settings.dtype)]
+            return [read_introduction(content_of(reply), node, self.settings.dtype)]
         except GoneError:
             self._nodes.pop(node.id, None)
         except PerdlError as error:

@@ -20,6 +20,7 @@ from perdl_server.federation.admission import Admission, Node
 from perdl_server.federation.members import Member, Members, State
 from perdl_server.federation.messages import Exchange, GoneError, Question, content_of
 from perdl_server.federation.reasons import by_reason, merge_similar
+from perdl_server.federation.site_scale import ask_for_scale
 
 _log = logging.getLogger("perdl.server")
 
@@ -62,6 +63,26 @@ class Federation:
         self.members = Members(settings, server, members)
         self.admission = Admission(settings, run, exchange)
         self.patience: float | None = None
+
+    def agree_on_scale(self, known: list[float] | None = None) -> list[float]:
+        """Find the constants that all clients divide features by, and send them with the settings from now on.
+
+        Parameters
+        ----------
+        known : list of float, optional
+            Constants of a run that is resumed.
+
+        Returns
+        -------
+        list of float
+            Empty if the settings do not ask for it, or no client could tell.
+        """
+        if self.settings.data.site_scale != "agree":
+            return []
+        wait = self._wait(self.settings.join_timeout)
+        constants = ask_for_scale(self.settings, self.run, self.exchange, wait) if known is None else known
+        self.admission.settings = self.settings.with_agreed_scale(constants)
+        return constants
 
     def join(self) -> None:
         """Wait for nodes, ask each for its name and D_i^(0), and keep those that fit together.

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from common.heartbeat import check_sign
+from common.synthetic import generate
 from perdl_client.data.mnist import label_partition, load_mnist
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -207,3 +208,33 @@ def test_flwr_run_takes_the_same_keys(processes):
     assert json.loads(summary.read_text())["rounds"] == 3
     processes.run("simulate", "-c", "n_clients=2", "-c", "rounds=3", "-c", "tolerance=0", "--output", "plain")
     np.testing.assert_array_equal(processes.dictionary("out"), processes.dictionary("plain"))
+
+
+def test_clients_with_empty_cells_agree_on_a_scale_as_in_a_simulation(processes, tmp_path):
+    folder = tmp_path / "cells"
+    folder.mkdir()
+    for i in range(1, 4):
+        truth = generate(0, f"client-{i}", n_features=6, n_global=2, n_local=2, n_samples=200, noise=0.02)
+        X, rng = truth.data.T * [0.4, 15, 2, 1, 6, 3], np.random.default_rng(i)
+        X[rng.random(X.shape) < 0.05] = np.nan
+        rows = [",".join("" if np.isnan(x) else f"{x:.12g}" for x in row) for row in X]
+        (folder / f"client-{i}.csv").write_text("\n".join(["a,b,c,d,e,f", *rows]) + "\n")
+    options = ["n_clients=3", "n_global=2", "n_atoms=4", "rounds=6", "data.site_scale=agree"]
+    run = [word for option in options for word in ("-c", option)]
+    processes.server(*run, config="files")
+    for i in (2, 3, 1):
+        processes.client(f"client-{i}", "--data", folder / f"client-{i}.csv", "--missing", "mask")
+    assert processes.wait("server") == 0, processes.log("server")
+    for i in range(1, 4):
+        assert processes.wait(f"client-{i}", 30) == 0, processes.log(f"client-{i}")
+    processes.run(
+        "simulate", "files", *run, "-c", f"data.path={folder}", "-c", "data.missing=mask", "--output", "alone"
+    )
+    served, alone = (json.loads((processes.folder / name / "summary.json").read_text()) for name in ("served", "alone"))
+    assert served["agreed_scale"] == alone["agreed_scale"]
+    with (
+        np.load(processes.folder / "served/global_dictionary.npz") as one,
+        np.load(processes.folder / "alone/global_dictionary.npz") as other,
+    ):
+        for key in other.files:
+            np.testing.assert_array_equal(one[key], other[key])

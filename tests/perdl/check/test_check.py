@@ -224,7 +224,7 @@ def test_the_command_prints_a_table_or_json_and_says_by_its_code_whether_all_is_
         (
             ["x", "-c", "threshold=1"],
             2,
-            "threshold: perdl check takes data.path, data.samples_in, data.variable, data.drop, data.window",
+            "threshold: perdl check takes data.path, data.samples_in, data.variable, data.drop, data.missing",
         ),
         (["x", "--samples-in", "lines"], 2, "data.samples_in = 'lines': must be"),
     ],

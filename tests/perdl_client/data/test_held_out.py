@@ -137,7 +137,7 @@ def test_pieces_belong_to_units_or_blocks(units, n, expected):
 def test_preprocessing_is_fitted_on_what_is_learnt_from():
     data = np.random.default_rng(0).standard_normal((4, 60))
     settings = settings_of("data.center=true", "data.scale=client")
-    one = prepare(Samples(data, (4,)), settings, "ada", None)
+    one = prepare(Samples(data, (4,)), settings, settings.for_client("ada"), "ada")
     held = set_aside(Samples(data, (4,)), whole((4,)), 0.2, rng())
     np.testing.assert_allclose(one.Y.mean(axis=1), 0, atol=1e-14)
     np.testing.assert_allclose(np.mean(one.Y**2), 1)
@@ -156,7 +156,9 @@ def test_preprocessing_is_fitted_on_what_is_learnt_from():
     ],
 )
 def test_with_too_few_samples_none_are_held_out_and_it_is_said(n, atoms, words):
-    one = prepare(Samples(np.random.default_rng(0).standard_normal((4, n)), (4,)), settings_of(), "ada", atoms)
+    settings = settings_of(*([] if atoms is None else [f"n_atoms={atoms}"]))
+    samples = Samples(np.random.default_rng(0).standard_normal((4, n)), (4,))
+    one = prepare(samples, settings, settings.for_client("ada"), "ada")
     if not words:
         assert one.held_out.Z.shape[1] == round(0.2 * n) >= FEWEST
         assert one.Y.shape[1] >= LEAST_LEFT * atoms
@@ -169,7 +171,8 @@ def test_with_too_few_samples_none_are_held_out_and_it_is_said(n, atoms, words):
 
 def test_without_the_setting_nothing_is_held_out():
     data = np.random.default_rng(0).standard_normal((4, 60))
-    one = prepare(Samples(data, (4,)), load_settings(None, ["data.source=memory"]), "ada", None)
+    settings = load_settings(None, ["data.source=memory"])
+    one = prepare(Samples(data, (4,)), settings, settings.for_client("ada"), "ada")
     assert one.held_out is None
     assert one.none_held_out == ""
     assert one.Y is data
@@ -179,7 +182,8 @@ def test_a_mapped_file_is_not_written_and_parts_are_not_copies_of_series(tmp_pat
     np.save(tmp_path / "a.npy", np.random.default_rng(0).standard_normal((100, 3)))
     samples = replace(load_samples(tmp_path / "a.npy"), in_time=True)
     before = samples.data.copy()
-    one = prepare(samples, settings_of("data.center=true"), "ada", None, in_place=True)
+    settings = settings_of("data.center=true")
+    one = prepare(samples, settings, settings.for_client("ada"), "ada", in_place=True)
     np.testing.assert_array_equal(samples.data, before)
     assert one.Y.shape[1] == 80
     parts = set_aside(samples, whole(), 0.2, rng())

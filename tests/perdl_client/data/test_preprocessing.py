@@ -89,6 +89,7 @@ def test_constants_serve_the_channels_of_windows():
 
 def test_every_setting_that_preprocesses_is_obeyed_by_one_step():
     obeyed = [name for step in PREPROCESSING.values() for name in step.settings]
+    obeyed.append("site_scale")  # it becomes divide_by before a client is asked for its first dictionary
     assert sorted(obeyed) == sorted(DataSettings.preprocessing_settings())
 
 
