@@ -64,10 +64,10 @@ def synthetic() -> None:
             found = [_numbers(changed(base, seed=seed, n_global=r, synthetic=truth)) for seed in range(N_SEEDS)]
             right = np.mean(np.array(found) == (6 if r == 5 else r), axis=0)  # with five of six the last is shared too
             print(f"| 6 | 200 | {noise} | {r} | {right[0]:.2f} | {right[1]:.2f} |", flush=True)
-    for atoms in (50, 20):
-        values = {"n_features": 50, "n_global": 10, "n_local": 10, "sparsity": 0.2, "noise": 0.05}
+    for atoms in (50, 15):
+        values = {"n_features": 50, "n_global": 10, "n_local": 5, "sparsity": 0.1, "noise": 0.05}
         preset = {"threshold": 0.5, "threshold_unit": "rms", "warmup_threshold": 2.0, "n_atoms": atoms}
-        given = {**preset, "n_clients": 4, "n_global": 10, "synthetic": values, "data": {"n_samples": 2000}}
+        given = {**preset, "n_clients": 10, "n_global": 10, "synthetic": values, "data": {"n_samples": 2000}}
         found = [_numbers(settings_from_values({**given, "seed": seed})) for seed in range(3)]
         print(
             f"| 50, {atoms} atoms a client | 2,000 | 0.05 | 10 | "

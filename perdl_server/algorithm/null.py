@@ -152,26 +152,28 @@ def best_paths(
     (n_draws,) array
     """
     n = n_draws or int(np.clip(_WORK / max(sizes) ** 3, _LEAST, _MOST))
-    pairs = list(itertools.pairwise(sizes)) if method == "chain" else list(itertools.permutations(sizes, 2))
+    chain = method == "chain"
+    pairs = list(itertools.pairwise(sizes)) if chain else list(itertools.combinations(sizes, 2))
     pools = {
         (m, k): _edges(rng, max(n * count // len(pairs), _LEAST), d, m, k, orthonormal)
         for (m, k), count in Counter(pairs).items()
     }
-    if method == "chain":
+    if chain:
         cost = np.zeros((n, sizes[0]))
         for pair in pairs:
             cost = (cost[:, :, None] + rng.choice(pools[pair], n)).min(axis=1)
-        return cost.min(axis=1) / len(pairs)
-    nearest = {pair: pool.min(axis=2) for pair, pool in pools.items()}
-    best = np.full(n, np.inf)
-    for _, of_one in itertools.groupby(enumerate(pairs), lambda place: place[0] // (len(sizes) - 1)):
-        typical = np.median([rng.choice(nearest[pair], n) for _, pair in of_one], axis=0)
-        best = np.minimum(best, typical.min(axis=1))
-    return best
+        return np.asarray(cost.min(axis=1) / len(pairs))
+    sides = {pair: (pool.min(axis=2), pool.min(axis=1)) for pair, pool in pools.items()}
+    nearest: list[list[Floats]] = [[] for _ in sizes]
+    for pair, clients in zip(pairs, itertools.combinations(range(len(sizes)), 2), strict=True):
+        at = rng.integers(len(pools[pair]), size=n)
+        for client, side in zip(clients, sides[pair], strict=True):
+            nearest[client].append(side[at])
+    return np.asarray(np.min([np.median(edges, axis=0).min(axis=1) for edges in nearest], axis=0))
 
 
 def _edges(rng: np.random.Generator, n: int, d: int, m: int, k: int, orthonormal: bool) -> Floats:
-    return np.sqrt(np.maximum(2 - 2 * np.abs(inner_products(rng, n, d, m, k, orthonormal)), 0))
+    return np.asarray(np.sqrt(np.maximum(2 - 2 * np.abs(inner_products(rng, n, d, m, k, orthonormal)), 0)))
 
 
 def inner_products(rng: np.random.Generator, n: int, d: int, m: int, k: int, orthonormal: bool) -> Floats:
@@ -196,7 +198,8 @@ def inner_products(rng: np.random.Generator, n: int, d: int, m: int, k: int, ort
     """
     if not orthonormal:
         U, V = (rng.standard_normal((n, d, r)) for r in (m, k))
-        return (U / np.linalg.norm(U, axis=1, keepdims=True)).mT @ (V / np.linalg.norm(V, axis=1, keepdims=True))
+        U, V = (G / np.linalg.norm(G, axis=1, keepdims=True) for G in (U, V))
+        return np.asarray(U.mT @ V)
     A = rng.standard_normal((n, m, k))
     if d - m <= k:
         B = rng.standard_normal((n, d - m, k))
@@ -205,7 +208,7 @@ def inner_products(rng: np.random.Generator, n: int, d: int, m: int, k: int, ort
         L = np.tril(rng.standard_normal((n, k, k)), -1)
         L[:, np.arange(k), np.arange(k)] = np.sqrt(rng.chisquare(d - m - np.arange(k), (n, k)))
         S = L @ L.mT
-    return np.linalg.solve(np.linalg.cholesky(A.mT @ A + S), A.mT).mT
+    return np.asarray(np.linalg.solve(np.linalg.cholesky(A.mT @ A + S), A.mT).mT)
 
 
 def _read_only(*arrays: Floats) -> Null:

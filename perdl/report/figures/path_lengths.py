@@ -107,9 +107,9 @@ def _numbers(result: RunResult, client: str | None) -> list[Row]:
 
 PATH_LENGTHS = FigureKind(
     "How near the matched atoms lay",
-    "What is shared lies near across clients. Where it is the same at all clients the lengths jump after it; where it is "
-    "only alike they rise as a slope. Paths as long as those of unrelated atoms hold nothing that was shared from the "
-    "start.",
+    "What is shared lies near across clients. Where it is the same at all clients the lengths jump after it; where it "
+    "is only alike they rise as a slope. Paths as long as those of unrelated atoms hold nothing that was shared from "
+    "the start.",
     _why_not,
     _caption,
     _draw,
