@@ -30,7 +30,7 @@ class Settings(LearningSettings):  # numpydoc ignore=PR01
 
     n_clients: int = Field(10, ge=1, description="how many clients can take part at most (N)")
     n_global: int | Literal["auto"] = Field(
-        3, description="number of shared atoms (r^g); auto: from the jump in path lengths"
+        3, description="number of shared atoms (r^g); auto: as many as lie nearer across clients than chance"
     )
     matching: Literal["auto", "chain", "star"] = Field(
         "auto",

@@ -43,7 +43,7 @@ def convergence(source: Any) -> Figure:
 
 
 def path_lengths(source: Any) -> Figure:
-    """Draw the mean edge of each path, the jump after the shared atoms, and the mean edge of unrelated atoms.
+    """Draw the mean edge of each path, where shared atoms end, and how near unrelated atoms come.
 
     Parameters
     ----------

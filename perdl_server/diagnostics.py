@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from common.dictionaries import mutual_coherence
 from common.settings import Settings
 from common.words import listed
+from perdl_server.algorithm.matching import JUMP, NEAR
+from perdl_server.algorithm.null import Null
 
 Floats = NDArray[np.floating]
 
@@ -21,12 +23,8 @@ ALIKE = 0.8
 """Cosine above which two shared atoms are nearly the same."""
 FEW = 3
 """Samples per atom below which own atoms are guesses. Also the factor above the median error that is too much."""
-JUMP = 0.5
-"""Ratio of the last shared path to the next, above which there is no jump."""
 MOVING = 1e-3
 """How far the last round may move an atom of length 1 in a result that is at rest."""
-NEAR = 0.2
-"""Share of the distance of unrelated atoms below which the next path is as good as a shared one."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +34,8 @@ class RunOutcome:
     Parameters
     ----------
     report : mapping
-        Results of matching: ``n_global``, ``path_lengths``, ``next_path_length``, ``unrelated_edges``, ``misfits``;
-        and ``rounds``.
+        Results of matching: ``n_global``, ``path_lengths``, ``next_path_length``, ``unrelated_edges``,
+        ``unrelated_bound``, ``misfits``; and ``rounds``.
     clients : mapping of str to mapping
         Facts of each client, by name.
     settings : Settings
@@ -73,11 +71,14 @@ class RunOutcome:
     @property
     def nearness(self) -> Floats:
         """Mean edge of each path divided by that of unrelated atoms, at most 1; 0 where atoms cannot differ."""
-        edges = self.edges
-        unrelated = np.asarray(self.report["unrelated_edges"], dtype=float)[: len(edges)]
-        room = unrelated > 0
-        near: Floats = np.where(room, np.minimum(edges[: len(unrelated)] / np.where(room, unrelated, 1), 1), 0.0)
+        near: Floats = self.null.nearness(self.edges[: len(self.null.mean)])
         return near
+
+    @property
+    def null(self) -> Null:
+        """How near unrelated atoms would be."""
+        mean, bound = (np.asarray(self.report[f"unrelated_{name}"], dtype=float) for name in ("edges", "bound"))
+        return Null(mean, bound)
 
     def where(self, key: str, limit: float) -> list[str]:
         """Return the clients for which a fact is above a limit.
@@ -100,7 +101,7 @@ def warnings(run: RunOutcome) -> list[str]:
     run : RunOutcome
         A run that got past matching.
     """
-    checks = [_alone, _unrelated, _no_jump, _mismatched, _nothing_shared, _one_more, _disagreement]
+    checks = [_alone, _unrelated, _no_jump, _mismatched, _nothing_shared, _disagreement]
     checks += [_moving, _alike, _idle, _out_of_scale, _dense, _mean, _one_feature, _few_samples, _badly_explained]
     return [text for check in checks if (text := check(run))]
 
@@ -133,16 +134,19 @@ def _unrelated(run: RunOutcome) -> str:
     clear = jump > 0 and run.nearness[jump - 1] <= JUMP * run.nearness[jump]
     where = f"path lengths jump after {jump} of them" if clear else "path lengths show no jump"
     return (
-        f"{far} of {k} global atoms were no nearer across clients at the start than unrelated atoms would "
-        f"be (mean distance {run.edges[:k].max():.2f}, unrelated {run.report['unrelated_edges'][0]:.2f}): {where}, and "
+        f"{far} of {k} global atoms were no nearer across clients at the start than unrelated atoms may "
+        f"be (mean distance {run.edges[:k].max():.2f}, unrelated {run.null.mean[0]:.2f}): {where}, and "
         "clients came to agree on them by averaging; lower n_global if you look for what is shared from the start"
     )
 
 
 def _far(run: RunOutcome) -> int:
-    """Count the shared atoms that were no nearer than unrelated ones."""
-    k = run.report["n_global"]  # nearness is 0 where atoms cannot differ
-    return int(np.count_nonzero(run.nearness[:k] > 0.8)) if len(run.clients) > 1 else 0
+    """Count the shared atoms that were as far as unrelated ones may be; before a clear jump none counts."""
+    k = run.report["n_global"]
+    if len(run.clients) < 2:
+        return 0
+    near, edges = run.nearness[:k], run.edges[:k]  # nearness is 0 where atoms cannot differ
+    return int(np.count_nonzero((edges[: len(near)] >= run.null.bound[: len(near)]) & (near > JUMP)))
 
 
 def _no_jump(run: RunOutcome) -> str:
@@ -150,19 +154,24 @@ def _no_jump(run: RunOutcome) -> str:
     k, near = run.report["n_global"], run.nearness
     if len(run.clients) < 2 or not 0 < k <= len(near) or _far(run):
         return ""
-    room = k < len(near) and run.report["unrelated_edges"][k] > 0
+    room = k < len(near) and run.null.mean[k] > 0
     last, after = float(near[:k].max()), float(near[k]) if room else 1.0
     if last <= JUMP * after and after >= NEAR:
         return ""
-    unrelated = np.asarray(run.report["unrelated_edges"])
     following = f"the next {run.edges[k]:.2f}" if room else "and none is left to compare it with"
-    cure = (
-        "set n_global yourself" if run.settings.n_global == "auto" else "or set n_global = auto, which looks for a jump"
-    )
-    return (
+    found = (
         f"path lengths show no jump: of {k} shared paths the longest has a mean distance of {run.edges[:k].max():.2f}, "
-        f"{following} (unrelated atoms {unrelated[k - 1]:.2f}), so that it is a guess how many atoms are shared; look "
-        f"at the units of the features (perdl check, data.divide_by), the threshold and the number of samples, {cure}"
+        f"{following} (unrelated atoms {run.null.mean[k - 1]:.2f})"
+    )
+    if run.settings.n_global == "auto":
+        return (
+            f"{found}; n_global = auto took all paths nearer than chance, but what is near need not be the same at "
+            "every client: compare errors on held-out samples with those of fewer shared atoms, and of n_global = 0"
+        )
+    return (
+        f"{found}, so that it is a guess how many atoms are shared; look at the units of the features (perdl check, "
+        "data.divide_by), the threshold and the number of samples, or set n_global = auto, which takes the paths that "
+        "are nearer than chance"
     )
 
 
@@ -181,19 +190,11 @@ def _nothing_shared(run: RunOutcome) -> str:
     if run.settings.n_global != "auto" or run.report["n_global"] != 0:
         return ""
     near = f"{run.edges[0]:.2f}" if len(run.edges) else "-"
-    found = (
-        f"n_global = auto found no shared atom (nearest path: mean distance {near}, unrelated atoms "
-        f"{np.max(run.report['unrelated_edges'], initial=0):.2f})"
-    )
-    close = _nearer_than_chance(run, 0)
-    if close:
-        return (
-            f"{found}: path lengths do not jump, but {close} of the paths {'are' if close > 1 else 'is'} nearer than "
-            f"chance, so that something may be shared: try n_global = {close}, {_other_starts(run)}"
-        )
+    chance = f"{run.null.mean[0]:.2f}, by chance down to {run.null.bound[0]:.2f}" if len(run.null.mean) else "-"
     return (
-        f"{found}; look at the units of the features (perdl check, data.divide_by) and the scale of the data; if you "
-        f"know of something shared, set n_global by hand, or try {_other_starts(run)}"
+        f"n_global = auto found no shared atom: no path is nearer than chance (nearest: mean distance {near}, "
+        f"unrelated atoms {chance}); look at the units of the features (perdl check, data.divide_by) and the scale of "
+        f"the data; if you know of something shared, set n_global by hand, or try {_other_starts(run)}"
     )
 
 
@@ -202,29 +203,6 @@ def _other_starts(run: RunOutcome) -> str:
     lower = "" if _dense(run) else "a lower threshold, "
     unset = any(run.settings.for_client(name).n_atoms is None for name in run.clients)
     return f"{lower}more restarts (n_restarts){', or n_atoms as perdl check suggests' if unset else ''}"
-
-
-def _nearer_than_chance(run: RunOutcome, begin: int) -> int:
-    """Count the paths, from this one on, that are nearer than unrelated atoms are by chance."""
-    edges, unrelated = run.edges[begin:], np.asarray(run.report["unrelated_edges"])[begin:]
-    m = min(len(edges), len(unrelated))
-    if len(run.clients) < 2 or not m:
-        return 0
-    # Few clients in few dimensions are near by chance. With random atoms at most 2 in 100 paths were below this.
-    freedom = (len(run.clients) - 1) * np.maximum(len(run.dictionary) - begin - np.arange(m), 1)
-    near = edges[:m] < unrelated[:m] * np.minimum(0.75, 1 - 4.3 / freedom)
-    return int(m if near.all() else near.argmin())
-
-
-def _one_more(run: RunOutcome) -> str:
-    """Warn of a path that ``auto`` left out although it is nearer than chance."""
-    k, edges, unrelated = run.report["n_global"], run.edges, np.asarray(run.report["unrelated_edges"])
-    if run.settings.n_global != "auto" or k == 0 or _no_jump(run) or not _nearer_than_chance(run, k):
-        return ""
-    return (
-        f"the next path is nearer than chance ({edges[k]:.2f}, unrelated {unrelated[k]:.2f}): there may be one more "
-        f"shared atom; try n_global = {k + 1}"
-    )
 
 
 def _disagreement(run: RunOutcome) -> str:

@@ -29,7 +29,7 @@ class PerDL(Outcome):
     Parameters
     ----------
     n_global : int or "auto"
-        Number of shared atoms r^g; "auto" takes it from the jump in path lengths.
+        Number of shared atoms r^g; "auto" takes the paths that are nearer than chance.
     n_atoms : int, optional
         Atoms of a client in all, r_i; default as many as features.
     aggregation, matching : str
@@ -106,7 +106,7 @@ class PerDL(Outcome):
     client_names_ : list of str
         Names in the order given; data sets of a list are ``client-1``, ``client-2``, ...
     path_lengths_ : array
-        Distances of matched atoms before the first round; they jump where shared atoms end.
+        Distances of matched atoms before the first round; short where atoms are shared.
     consensus_ : (r^g,) array
         1 where all clients' versions of an atom agree.
     usage_ : dict of str to (r,) array

@@ -11,7 +11,6 @@ algorithm 2 and theorem 1.
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,10 +20,16 @@ from numpy.typing import NDArray
 
 from common.dictionaries import atom_distances
 from common.errors import SettingsError
+from perdl_server.algorithm.null import path_null
 from perdl_server.algorithm.star import pair_atoms, star_paths
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.intp]
+
+JUMP = 0.5
+"""Ratio of the last shared path to the next, above which there is no jump."""
+NEAR = 0.2
+"""Share of the distance of unrelated atoms below which a path is as good as a shared one."""
 
 
 class MatchingError(SettingsError, ValueError):
@@ -133,12 +138,15 @@ def align(global_dictionary: Floats, dictionary: Floats) -> Ints:
 def suggest_n_global(
     dictionaries: Sequence[Floats], names: Sequence[str] | None = None, method: str = "chain"
 ) -> tuple[int, Floats]:
-    r"""Estimate the number of shared atoms from the jump in path lengths.
+    r"""Estimate the number of shared atoms from the lengths of all paths.
 
-    It finds every path and divides its mean edge :math:`\ell_j` by that of the best path through unrelated atoms
-    :math:`u_j` (:func:`unrelated_edges`). It returns the place of the largest jump in
+    The mean edge :math:`\ell_j` of path j is compared with that of the best path through unrelated atoms
+    (:func:`~perdl_server.algorithm.null.path_null`), of mean :math:`u_j` and lower bound :math:`q_j`. Paths are shared
 
-    .. math:: 0, \min(\ell_1 / u_1, 1), \dots, \min(\ell_r / u_r, 1), 1
+    1. as long as they are nearer than chance, :math:`\ell_j < q_j`;
+    2. up to a cliff, if it comes later: the largest jump in
+       :math:`0, \min(\ell_1 / u_1, 1), \dots, \min(\ell_r / u_r, 1), 1`, by a factor of 2 at least. Two clients in few
+       dimensions may be near by chance; what they share then shows by the others being far.
 
     Parameters
     ----------
@@ -158,68 +166,32 @@ def suggest_n_global(
 
     Notes
     -----
-    If ``d - 1`` of ``d`` orthonormal atoms are shared, the last is shared too: only one direction is left.
+    If ``d - 1`` of ``d`` orthonormal atoms are shared, the last is shared too: only one direction is left. A path that
+    is nearer than chance need not be one atom: clients may have similar atoms that are best left apart. Only samples
+    that were held out can tell.
     """
     _check(dictionaries, 0, names)
     sizes = [D.shape[1] for D in dictionaries]
     lengths = METHODS[method](dictionaries, min(sizes))[1][: min(sizes)]
     if len(sizes) == 1 or min(sizes) == 0:
         return min(sizes), lengths
-    unrelated = unrelated_edges(len(dictionaries[0]), tuple(sizes), method)
-    room = unrelated > 0
-    relative = np.minimum(lengths / (len(sizes) - 1) / np.where(room, unrelated, 1), 1)
-    for j in np.flatnonzero(~room):  # atoms cannot differ here: treat the path like the one before
+    null, edges = path_null(len(dictionaries[0]), tuple(sizes), method), lengths / (len(sizes) - 1)
+    room = null.mean > 0  # where atoms cannot differ, a path goes with the one before
+    near = _leading(~room | (edges < null.bound))
+    relative = null.nearness(edges)
+    for j in np.flatnonzero(~room):
         relative[j] = relative[j - 1] if j else 0.0
-    return int(np.diff(relative, prepend=0.0, append=1.0).argmax()), lengths
+    cliff = int(np.diff(relative, prepend=0.0, append=1.0).argmax())
+    if cliff > near:
+        before, after = relative[cliff - 1], [*relative, 1.0][cliff]
+        # Without one path that is nearer than chance, the cliff must leave no doubt.
+        if before <= JUMP * after and (near or before <= NEAR):
+            return cliff, lengths
+    return near, lengths
 
 
-@functools.lru_cache
-def unrelated_edges(d: int, sizes: tuple[int, ...], method: str = "chain", n_layers: int = 10) -> Floats:
-    """Return the mean edge of the best path through random atoms, after 0, 1, 2, ... atoms per client are removed.
-
-    If ``r_i <= d``, atoms are drawn orthonormal; once k are removed, the rest is drawn in d - k dimensions. This
-    matters: with two atoms in two dimensions even unrelated clients are near each other.
-
-    Parameters
-    ----------
-    d : int
-        Number of features.
-    sizes : tuple of int
-        Number of atoms of each client.
-    method : {"chain", "star"}
-        Method of matching.
-    n_layers : int
-        Most clients to draw; a few are enough.
-
-    Returns
-    -------
-    (min(sizes),) array, read-only
-        All zeros for a single client.
-    """
-    r = min(sizes)
-    if len(sizes) < 2 or r == 0:
-        return np.zeros(r)
-    # The curve is smooth while many atoms are left: compute a few places, and interpolate.
-    left = np.unique(np.minimum(r, np.ceil(1.5 ** np.arange(np.log(r) / np.log(1.5) + 2)).astype(int)))
-    fit = max(sizes) <= d
-    rng = np.random.default_rng(0)
-    edges = []
-    for k in left:
-        gone = r - int(k)
-        layers = [size - gone for size in sizes[:n_layers]]
-        n_draws = max(1, min(5, 200 // int(k)))  # with many atoms the best path varies little
-        draws = [[_random_atoms(rng, d - gone if fit else d, m, fit) for m in layers] for _ in range(n_draws)]
-        lengths = [METHODS[method](draw, 1)[1][0] for draw in draws]
-        edges.append(np.mean(lengths) / (len(layers) - 1))
-    out = np.interp(np.arange(r, 0, -1), left, edges)
-    out = np.where(out > 1e-6, out, 0.0)
-    out.setflags(write=False)  # all callers get the same cached array
-    return out
-
-
-def _random_atoms(rng: np.random.Generator, d: int, m: int, orthonormal: bool) -> Floats:
-    G = rng.standard_normal((d, m))
-    return np.linalg.qr(G).Q if orthonormal else np.asarray(G / np.linalg.norm(G, axis=0))
+def _leading(true: NDArray[np.bool_]) -> int:
+    return len(true) if true.all() else int(true.argmin())
 
 
 def _shortest_paths(dictionaries: Sequence[Floats], n_paths: int) -> tuple[Ints, Floats, int]:

@@ -14,7 +14,8 @@ from common.aggregations import AGGREGATIONS
 from common.errors import PerdlError
 from common.settings import Settings
 from perdl_server.algorithm.aggregation import combiner, consensus, first_average, idle_atoms
-from perdl_server.algorithm.matching import Ints, align, global_matching, suggest_n_global, unrelated_edges
+from perdl_server.algorithm.matching import Ints, align, global_matching, suggest_n_global
+from perdl_server.algorithm.null import path_null
 from perdl_server.algorithm.star import misfits
 
 Floats = NDArray[np.floating]
@@ -31,7 +32,7 @@ class Match:
         For client i and global atom j: the matched one of the atoms that the client sent.
     report : dict
         Facts for the summary: ``n_global``, ``path_lengths``, ``next_path_length``, ``unrelated_edges``,
-        ``misfits``.
+        ``unrelated_bound``, ``misfits``.
     """
 
     indices: Ints
@@ -118,13 +119,14 @@ class PermaServer:
         matching = global_matching(Ds, n_global, names, method)
         A, D_g = first_average(Ds, usages, matching, self.settings.aggregation, self.settings.trim)
         self.global_dictionary, self.consensus = np.ascontiguousarray(D_g), consensus(A)
-        unrelated = unrelated_edges(len(Ds[0]), tuple(D.shape[1] for D in Ds), method)
+        null = path_null(len(Ds[0]), tuple(D.shape[1] for D in Ds), method)
         report = {
             "n_global": n_global,
             "path_lengths": matching.path_lengths if lengths is None else lengths,
             "next_path_length": matching.next_length,
-            "unrelated_edges": unrelated,
-            "misfits": [names[i] for i in misfits(Ds, matching.indices, unrelated)],
+            "unrelated_edges": null.mean,
+            "unrelated_bound": null.bound,
+            "misfits": [names[i] for i in misfits(Ds, matching.indices, null.mean)],
         }
         return Match(matching.indices, report)
 

@@ -119,7 +119,7 @@ def misfits(dictionaries: Sequence[Floats], indices: Ints, unrelated: Floats) ->
         Atoms that matching chose, by either method. They are paired again, because paths of a chain may have
         swapped after a misfit.
     unrelated : (r,) array
-        Distances of unrelated atoms, see :func:`~perdl_server.algorithm.matching.unrelated_edges`.
+        Distances of unrelated atoms, see :class:`~perdl_server.algorithm.null.Null`.
 
     Returns
     -------

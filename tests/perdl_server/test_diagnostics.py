@@ -68,34 +68,9 @@ def test_a_good_run_raises_no_doubt(tmp_path):
     for seed in range(4):
         chosen = ["n_global=auto", f"seed={seed}", "synthetic.noise=0.05", "rounds=1", f"output={tmp_path / str(seed)}"]
         run_in_process(server_app, client_app, load_settings(None, chosen))
-        assert "next path" not in (tmp_path / str(seed) / "summary.json").read_text()
+        assert "no jump" not in (tmp_path / str(seed) / "summary.json").read_text()
     # Not even if all atoms are global, of which the last has no choice in a space that the others fill.
     assert doubts(alike(), n_global=8) == []
-
-
-def test_a_path_that_auto_left_out_is_told_if_it_is_nearer_than_chance():
-    """Atoms that the clients share (one nearly), in twelve dimensions; or of which they share all but the rest."""
-
-    def next_path(seed, nearly):
-        rng = np.random.default_rng(seed)
-        shared = np.linalg.qr(rng.standard_normal((12, 3))).Q
-        Ds = []
-        for _ in range(4):
-            third = shared[:, [2]] + 0.15 * rng.standard_normal((12, 1)) if nearly else rng.standard_normal((12, 1))
-            Ds.append(np.linalg.qr(np.hstack([shared[:, :2], third, rng.standard_normal((12, 2))])).Q)
-        settings = settings_from_values({"n_global": "auto", "n_clients": 4})
-        server = PermaServer(settings)
-        report = server.match({f"c{i}": D for i, D in enumerate(Ds)}, [np.ones(5)] * 4).report
-        facts = {f"c{i}": {"n_samples": 99, "n_atoms": 5, "nonzeros": 1, "start_error": 0} for i in range(4)}
-        found = ended_warnings(RunOutcome(report, facts, settings, server.global_dictionary, server.consensus))
-        return report["n_global"], [text for text in found if "next path" in text]
-
-    for seed in range(20):
-        assert next_path(seed, False) == (2, [])
-    told = [text for n_global, text in map(next_path, range(20), [True] * 20) if n_global == 2]
-    assert len(told) > 5
-    assert all("try n_global = 3" in text[0] for text in told if text)
-    assert sum(map(bool, told)) > len(told) / 2
 
 
 def after_matching(Ds, n_global):
@@ -129,8 +104,8 @@ def test_paths_without_a_jump_are_told(method):
     told = [no_jump(start(0.25, seed), n_global) for seed in range(10)]
     assert sum(map(bool, told)) >= 4
     text = next(text[0] for text in told if text)
-    assert "data.divide_by" in text
-    assert ("set n_global = auto" in text) == (method == "by hand")
+    assert ("data.divide_by" in text) == ("set n_global = auto" in text) == (method == "by hand")
+    assert ("errors on held-out samples" in text) == (method == "auto")
     (text,) = no_jump(start(0.05, 0), 2)
     assert "of 2 shared paths the longest has a mean distance of 0.0" in text, "the third is as near"
     # All shared, or none: there is no path after the last, and chance is told as such.
@@ -150,19 +125,12 @@ def test_where_paths_jump_before_the_last_it_is_said():
     assert "path lengths jump after 3 of them" in found[0]
 
 
-def test_where_nothing_jumps_but_paths_are_near_their_number_is_told():
-    """Matching left out paths that are nearer than chance; of strangers it leaves out none that is."""
-    settings = settings_from_values({"n_global": "auto", "n_clients": 5, "data": {"source": "memory"}})
-    facts = {f"c{i}": {"n_samples": 99, "n_atoms": 6, "nonzeros": 1, "start_error": 0} for i in range(5)}
-    report = {"n_global": 0, "path_lengths": [2.0, 2.8, 3.2, 4.9], "unrelated_edges": [1.2] * 4}
-    (text,) = ended_warnings(RunOutcome(report, facts, settings, np.empty((30, 0)), np.empty(0)))
-    assert "nearest path: mean distance 0.50, unrelated atoms 1.20" in text
-    assert "3 of the paths are nearer than chance, so that something may be shared: try n_global = 3" in text
+def test_that_no_path_is_nearer_than_chance_is_told_with_the_numbers():
     for seed in range(10):
         apart = [np.linalg.qr(np.random.default_rng(10 * seed + i).standard_normal((30, 4))).Q for i in range(5)]
         (text,) = after_matching(apart, "auto")
-        assert "found no shared atom" in text
-        assert "nearer than chance" not in text
+        assert "found no shared atom: no path is nearer than chance (nearest: mean distance 1." in text
+        assert "by chance down to " in text
         assert "n_atoms" in text
 
 
@@ -201,10 +169,10 @@ def test_a_cure_that_is_taken_already_is_not_proposed():
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_strangers_and_made_up_data_have_no_next_path(seed):
+def test_noise_shares_nothing(seed):
     RNG.bit_generator.state = np.random.default_rng(seed).bit_generator.state
     noise = {f"c{i}": RNG.standard_normal((200, 8)) for i in range(3)}
-    assert "next path" not in " ".join(doubts(noise, n_global="auto", threshold=1.0, rounds=1))
+    assert "found no shared atom" in " ".join(doubts(noise, n_global="auto", threshold=1.0, rounds=1))
 
 
 @pytest.mark.parametrize("aggregation", ["mean", "procrustes"])

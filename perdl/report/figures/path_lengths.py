@@ -28,8 +28,8 @@ def mean_edges(result: RunResult) -> NDArray[np.floating]:
     return edges
 
 
-def _unrelated(result: RunResult) -> list[float]:
-    return list(result.summary.get("unrelated_edges") or [])[: len(mean_edges(result))]
+def _unrelated(result: RunResult, key: str = "unrelated_edges") -> list[float]:
+    return list(result.summary.get(key) or [])[: len(mean_edges(result))]
 
 
 def _why_not(result: RunResult, client: str | None) -> str:
@@ -57,9 +57,13 @@ def _draw(result: RunResult, client: str | None) -> Figure:
             dots: Any = {"markersize": size, "markerfacecolor": face, "label": name, "clip_on": False}
             axes.plot(places[part], edges[part], "o", color=colour, **dots)
     unrelated = np.asarray(_unrelated(result))
-    if len(unrelated):
-        x = places[: len(unrelated)] if len(unrelated) > 1 else np.array([0.7, 1.3])
-        axes.plot(x, np.resize(unrelated, len(x)), "k--", linewidth=1, label="unrelated atoms")
+    for line, style, name in (
+        (unrelated, "k--", "unrelated atoms"),
+        (np.asarray(_unrelated(result, "unrelated_bound")), "k:", "nearer is hardly chance"),
+    ):
+        if len(line):
+            x = places[: len(line)] if len(line) > 1 else np.array([0.7, 1.3])
+            axes.plot(x, np.resize(line, len(x)), style, linewidth=1, label=name)
     if 0 < n_global < len(edges):
         axes.axvline(n_global + 0.5, color=INK, linestyle=":", linewidth=1)
     top = max(edges.max(), unrelated.max(initial=0.0))
@@ -68,7 +72,7 @@ def _draw(result: RunResult, client: str | None) -> Figure:
     whole_numbers(axes.xaxis)
     if len(edges) == 1:
         axes.set_xticks([1])
-    axes.legend(frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1))
+    axes.legend(frameon=False, ncols=2, loc="lower left", bbox_to_anchor=(0, 1))
     return figure
 
 
@@ -80,17 +84,21 @@ def _caption(result: RunResult, client: str | None) -> str:
     if n_global < len(edges):
         text += f" The next path, not shared: {edges[n_global]:.2g}."
     if unrelated := _unrelated(result):
-        text += f" Unrelated atoms would lie {between(unrelated)} apart (dashed)."
+        text += f" Unrelated atoms would lie {between(unrelated)} apart on average (dashed)"
+        bound = _unrelated(result, "unrelated_bound")
+        text += f", and hardly ever nearer than {between(bound)} (dotted)." if bound else "."
     return text
 
 
 def _numbers(result: RunResult, client: str | None) -> list[Row]:
-    n_global, unrelated = int(result.summary["n_global"]), _unrelated(result)
+    n_global = int(result.summary["n_global"])
+    unrelated, bound = _unrelated(result), _unrelated(result, "unrelated_bound")
     return [
         {
             "path": str(k + 1),
             "mean edge": f"{edge:.3g}",
             "unrelated atoms": f"{unrelated[k]:.3g}" if k < len(unrelated) else "-",
+            "hardly chance below": f"{bound[k]:.3g}" if k < len(bound) else "-",
             "shared": "yes" if k < n_global else "no",
         }
         for k, edge in enumerate(mean_edges(result))
@@ -99,8 +107,9 @@ def _numbers(result: RunResult, client: str | None) -> list[Row]:
 
 PATH_LENGTHS = FigureKind(
     "How near the matched atoms lay",
-    "What is shared lies near across clients; the lengths jump where shared atoms end. Paths as long "
-    "as those of unrelated atoms hold nothing that was shared from the start.",
+    "What is shared lies near across clients. Where it is the same at all clients the lengths jump after it; where it "
+    "is only alike they rise as a slope. Paths as long as those of unrelated atoms hold nothing that was shared from "
+    "the start.",
     _why_not,
     _caption,
     _draw,

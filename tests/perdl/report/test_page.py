@@ -196,7 +196,7 @@ def test_a_folder_that_tells_less_shows_what_it_has(run, tmp_path):
     for facts in summary["clients"].values():
         for key in ("final_shared", "final_own", "shape", "largest_feature_share"):
             facts.pop(key, None)
-    for key in ("shape", "unrelated_edges", "warnings"):
+    for key in ("shape", "unrelated_edges", "unrelated_bound", "warnings"):
         summary.pop(key, None)
     summary["final"].pop("change")
     summary["settings"]["gone"] = {"since": 1}

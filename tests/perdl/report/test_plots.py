@@ -83,6 +83,7 @@ def test_path_lengths_are_means_over_edges_with_the_jump_and_what_chance_gives(r
     np.testing.assert_allclose(lines["shared"], edges[:3])
     np.testing.assert_allclose(lines["not shared"], edges[3:])
     np.testing.assert_allclose(lines["unrelated atoms"], run.summary["unrelated_edges"][: len(edges)])
+    np.testing.assert_allclose(lines["nearer is hardly chance"], run.summary["unrelated_bound"][: len(edges)])
     assert [3.5, 3.5] in [list(line.get_xdata()) for line in axes.lines]
     assert f"not shared: {edges[3]:.2g}" in plots.describe("path_lengths", run)
 

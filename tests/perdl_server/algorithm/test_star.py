@@ -9,7 +9,8 @@ import pytest
 
 from common.dictionaries import atom_distances, dictionary_distance
 from common.synthetic import generate
-from perdl_server.algorithm.matching import global_matching, unrelated_edges
+from perdl_server.algorithm.matching import global_matching
+from perdl_server.algorithm.null import path_null
 from perdl_server.algorithm.star import misfits, star_paths
 
 
@@ -157,7 +158,7 @@ def test_who_fits_nobody_is_named_and_nobody_else(method, d):
     for seed in range(5):
         honest = list(shuffled_truths(seed, 7, d, 3, 6, noise=0.1 / np.sqrt(d)))
         Ds = [*honest[:2], 1e-2 * orthonormal(rng, d, 6), *honest[2:5], orthonormal(rng, d, 5), *honest[5:]]
-        unrelated = unrelated_edges(d, (6,) * 9, method)
+        unrelated = path_null(d, (6,) * 9, method).mean
         assert misfits(Ds, global_matching(Ds, 3, method=method).indices, unrelated) == [2, 6]
         assert misfits(honest, global_matching(honest, 3, method=method).indices, unrelated) == []
 
@@ -165,7 +166,7 @@ def test_who_fits_nobody_is_named_and_nobody_else(method, d):
 def test_where_most_fit_nobody_and_of_two_nobody_is_named():
     rng = np.random.default_rng(0)
     Ds = [orthonormal(rng, 30, 4) for _ in range(5)]
-    unrelated = unrelated_edges(30, (4,) * 5, "star")
+    unrelated = path_null(30, (4,) * 5, "star").mean
     assert misfits(Ds, global_matching(Ds, 2, method="star").indices, unrelated) == []
     assert misfits(Ds[:2], global_matching(Ds[:2], 2).indices, unrelated) == []
     assert misfits(Ds, global_matching(Ds, 0).indices, unrelated) == []
@@ -174,7 +175,7 @@ def test_where_most_fit_nobody_and_of_two_nobody_is_named():
 def test_naming_sees_every_client_where_there_are_many():
     Ds = list(shuffled_truths(0, 120, 8, 3, 6, noise=0.01))
     Ds[77] = np.random.default_rng(0).standard_normal((8, 6)) * 5
-    assert misfits(Ds, global_matching(Ds, 3).indices, unrelated_edges(8, (6,) * 120)) == [77]
+    assert misfits(Ds, global_matching(Ds, 3).indices, path_null(8, (6,) * 120).mean) == [77]
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
