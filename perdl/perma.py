@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 
 from common.settings import Settings
 from perdl_client.learning.client import ClientLearner
+from perdl_server.algorithm.clusters import ABSENT
 from perdl_server.algorithm.matching import align
-from perdl_server.algorithm.server import PermaServer
+from perdl_server.algorithm.membership import among_all
+from perdl_server.algorithm.server import Evidence, PermaServer
 
 Floats = NDArray[np.floating]
 
@@ -90,7 +92,7 @@ def perma(
     Returns
     -------
     (d, r_g) array
-        D^g.
+        D^g. With ``sharing = "some"``, ``client.members`` says which of its atoms a client shares.
     """
     server, channel = PermaServer(settings), channel or Channel()
     starts = [client.start() for client in clients]
@@ -98,18 +100,32 @@ def perma(
     names = [client.name for client in clients]
     match = server.match(dict(zip(names, dictionaries, strict=True)), usages)
     for client, start, indices in zip(clients, starts, match.indices, strict=True):
-        client.split(start.used[indices])
+        client.split(np.where(indices >= 0, start.used[indices], ABSENT), settings.sharing)
     on_round(0, server.global_dictionary)
     for t in range(1, settings.rounds + 1):
         who = channel.present(t, len(clients))
-        updates = [clients[i].update(server.global_dictionary, t) for i in who]
-        A = np.stack([update.contribution(settings.aggregation) for update in updates])
-        w = np.stack([update.energies for update in updates])
-        server.aggregate(*channel.updates(t, who, A, w))
+        present, D_g = [clients[i] for i in who], server.global_dictionary
+        shared = [server.members(client.name) for client in present]
+        for client, members in zip(present, shared, strict=True):
+            if members is not None:
+                client.share(members, D_g)
+        updates = [client.update(D_g, t) for client in present]
+        pairs = list(zip(updates, shared, strict=True))
+        A = np.stack([among_all(update.contribution(settings.aggregation), members) for update, members in pairs])
+        w = np.stack([among_all(update.energies, members) for update, members in pairs])
+        evidence = None
+        if server.membership is not None:
+            told = [client.evidence(update, D_g) for client, update in zip(present, updates, strict=True)]
+            spread, nearest = (np.stack(part) for part in zip(*told, strict=True))
+            evidence = Evidence([client.name for client in present], spread, nearest)
+        server.aggregate(*channel.updates(t, who, A, w), evidence)
         on_round(t, server.global_dictionary)
         if server.at_rest:
             break
-    return server.global_dictionary
+    for client in clients if server.membership is not None else ():
+        client.share(server.members(client.name), server.global_dictionary)
+        client.keep(server.shared)
+    return server.global_dictionary[:, server.shared]
 
 
 def adapt(client: ClientLearner, global_dictionary: Floats, *, rounds: int, tolerance: float) -> Floats:
