@@ -96,8 +96,8 @@ class Payload:
             Name of the array.
         shape : tuple of int
             Expected shape; -1 allows any length.
-        kind : {"f", "i"}
-            Expected type: floats or integers.
+        kind : {"f", "i", "b"}
+            Expected type: floats, integers or booleans.
 
         Raises
         ------

@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from common.dictionaries import ABSENT
 from common.settings import Settings
 from perdl_client.learning.client import ClientLearner
-from perdl_server.algorithm.clusters import ABSENT
 from perdl_server.algorithm.matching import align
 from perdl_server.algorithm.membership import among_all
 from perdl_server.algorithm.server import Evidence, PermaServer
@@ -122,10 +122,11 @@ def perma(
         on_round(t, server.global_dictionary)
         if server.at_rest:
             break
-    for client in clients if server.membership is not None else ():
-        client.share(server.members(client.name), server.global_dictionary)
-        client.keep(server.shared)
-    return server.global_dictionary[:, server.shared]
+    for client in clients:
+        if (members := server.members(client.name)) is not None:
+            client.share(members, server.global_dictionary)
+            client.keep(server.shared)
+    return server.shared_dictionary
 
 
 def adapt(client: ClientLearner, global_dictionary: Floats, *, rounds: int, tolerance: float) -> Floats:

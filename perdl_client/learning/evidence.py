@@ -1,6 +1,6 @@
 r"""What a client tells of its membership of shared atoms: distances, no atoms.
 
-White noise of variance :math:`\sigma^2` on every entry of the data moves an atom, whose codes have the energy E, by about
+White noise of variance :math:`\sigma^2` on every entry moves an atom, whose codes have the energy E, by about
 
 .. math:: s = \sqrt{(d - 1)\, \sigma^2 / E}, \qquad
           \sigma^2 = \frac{\lVert Y - DX\rVert_F^2}{n\,(d - k)},

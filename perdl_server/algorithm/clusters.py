@@ -1,6 +1,6 @@
 r"""Find atoms that some clients share: groups of near atoms, at most one atom of each client in a group.
 
-Let :math:`\tau` be a distance that unrelated atoms hardly reach. The groups are a partition of all clients' atoms. Among
+Let :math:`\tau` be a distance that unrelated atoms hardly reach. The groups are a partition of all atoms. Among
 the partitions with at most one atom of each client in a group, the best one solves
 
 .. math:: \min \sum_{\text{groups}}\ \sum_{a, b \text{ in one group}} \left(d_2(a, b)^2 - \tau^2\right),
@@ -28,13 +28,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import beta
 
-from common.dictionaries import atom_distances
+from common.dictionaries import ABSENT, atom_distances
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.intp]
-
-ABSENT = -1
-"""Index of an atom that a client does not have."""
 
 CHANCE = 0.05
 """Probability that any two unrelated atoms are nearer than the limit."""
@@ -97,7 +94,7 @@ def shared_groups(dictionaries: Sequence[Floats], chance: float = CHANCE) -> Int
     Returns
     -------
     (N, r_g) int array
-        For client i and group j: the atom, or :data:`ABSENT`. Large groups come first, then the order is that of the
+        For client i and group j: the atom, or ``ABSENT``. Large groups come first, then the order is that of the
         members' numbers.
     """
     sizes = [D.shape[1] for D in dictionaries]
@@ -118,7 +115,7 @@ def shared_groups(dictionaries: Sequence[Floats], chance: float = CHANCE) -> Int
             common[q, p] += 1
         A.atoms.update(B.atoms)
         A.total = A.total + sign * B.total
-        group |= {at: A for at in B.atoms.items()}
+        group |= dict.fromkeys(B.atoms.items(), A)
     found = {id(one): sorted(one.atoms.items()) for one in group.values() if len(one.atoms) > 1}
     indices = np.full((N, len(found)), ABSENT, dtype=np.intp)
     for j, atoms in enumerate(sorted(found.values(), key=lambda atoms: (-len(atoms), atoms))):

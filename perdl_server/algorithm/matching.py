@@ -19,9 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from common.dictionaries import atom_distances
+from common.dictionaries import ABSENT, atom_distances
 from common.errors import SettingsError
-from perdl_server.algorithm.clusters import ABSENT
 from perdl_server.algorithm.star import pair_atoms, star_paths
 
 Floats = NDArray[np.floating]

@@ -11,8 +11,8 @@ Noise of s in each of d - 1 directions makes :math:`\delta^2 \sim s^2 \chi^2_{d-
 :math:`s^2 = s_{ij}^2 + \sum_{k \ne i} s_{kj}^2 / (m - 1)^2` for m members.
 
 **Leaving.** A member whose distance no longer falls, and that is larger than noise makes it, leaves: its data carry
-another atom. Only the worst member of an atom leaves, and only if the others agree with each other twice as well. Of two
-members both leave: nobody shares the atom any more. A client with a larger contradiction elsewhere is settled there
+another atom. Only the worst member of an atom leaves, and only if the others agree with each other twice as well. Of
+two members both leave: nobody shares the atom any more. A client with a larger contradiction elsewhere is settled there
 first, because a wrong membership disturbs its other atoms.
 
 **Joining.** A client joins if one of its own atoms is as near to D^g_j as noise allows.

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.aggregations import AGGREGATIONS
-from common.dictionaries import atom_distances
+from common.dictionaries import ABSENT, atom_distances
 from common.errors import PerdlError
 from common.settings import Settings
 from perdl_server.algorithm.aggregation import combiner, consensus, first_average, idle_atoms, over_members
-from perdl_server.algorithm.clusters import ABSENT, chance_distance, count_pairs, shared_groups
+from perdl_server.algorithm.clusters import chance_distance, count_pairs, shared_groups
 from perdl_server.algorithm.matching import (
     Ints,
     align,
@@ -145,6 +145,16 @@ class PermaServer:
             return np.arange(self.global_dictionary.shape[1])
         return np.flatnonzero(self.membership.shared)
 
+    @property
+    def shared_dictionary(self) -> Floats:
+        """D^g without the atoms that fewer than two clients share, (d, k)."""
+        return self.global_dictionary if self.membership is None else self.global_dictionary[:, self.shared]
+
+    @property
+    def shared_consensus(self) -> Floats:
+        """Consensus of these atoms, (k,)."""
+        return self.consensus if self.membership is None else self.consensus[self.shared]
+
     def members(self, name: str) -> Bools | None:
         """Return which atoms a client shares, (r_g,); None if all share all.
 
@@ -153,7 +163,7 @@ class PermaServer:
         name : str
             The client.
         """
-        return None if self.membership is None else self.membership.members[self.names.index(name)]
+        return None if self.membership is None else self.membership.members[self.names.index(name)].copy()
 
     def match(self, dictionaries: Mapping[str, Floats], usages: Sequence[Floats]) -> Match:
         """Find the shared atoms, and aggregate them to D^{g,(0)}.
