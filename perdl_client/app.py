@@ -225,9 +225,12 @@ def _finish(payload: Payload, context: Context) -> RecordDict:
         return pack({}, client=identity.name)
     state, settings, D_g = _resume(payload, context, identity)
     client, data = _learner(identity, settings, state, payload, D_g, context)
+    still = payload.array("shared", client.members.shape, "b") if client.members is not None else None
+    if client.members is not None and still is not None:
+        client.share(client.members & still, D_g)  # what nobody else shares any more becomes its own
     D_l = client.finish(D_g)
     if client.members is not None:  # in its model, atoms that it does not share are zero
-        D_g = np.where(client.members, D_g, 0)[:, payload.array("shared", client.members.shape, "b")]
+        D_g = np.where(client.members, D_g, 0)[:, still]
     Y, D = data.Y, np.hstack([D_g, D_l])
     X = client.coder(Y, D)
     shared, own = shares(Y, D_g, D_l, X)
@@ -287,7 +290,7 @@ def _learner(
     if len(state.used):
         client.split(np.where(state.split == ABSENT, ABSENT, state.used[state.split]), settings.sharing)
     if settings.sharing == "some":
-        client.share(payload.array("members", D_g.shape[1:], "b"), D_g)
+        client.share(_members(identity, client, payload.array("members", D_g.shape[1:], "b")), D_g)
     return client, data
 
 
@@ -312,6 +315,15 @@ def _settings(text: str) -> Settings:
         return settings_from_values(json.loads(text))
     except (ValueError, RecursionError):
         raise ProtocolError("the run's settings are not JSON") from None
+
+
+def _members(identity: Identity, client: ClientLearner, members: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return the atoms that the server says a client shares, after checking that it has as many."""
+    before = members if client.members is None else client.members
+    joined, own = np.count_nonzero(members & ~before), client.dictionary.shape[1]
+    if joined > own:
+        raise ProtocolError(f"{identity.name} was told to share {joined} atoms more, and has {own} of its own")
+    return members
 
 
 def _data(identity: Identity, settings: Settings, run: str, state: ClientState | None, context: Context) -> ClientData:

@@ -36,8 +36,8 @@ class RunOutcome:
     Parameters
     ----------
     report : mapping
-        Results of matching: ``n_global``, ``path_lengths``, ``next_path_length``, ``unrelated_edges``, ``misfits``;
-        and ``rounds``.
+        Results of matching: ``n_global``, ``path_lengths``, ``next_path_length``, ``unrelated_edges``, ``misfits``,
+        ``unmatched``, ``absent``; and ``rounds``.
     clients : mapping of str to mapping
         Facts of each client, by name.
     settings : Settings
@@ -61,13 +61,18 @@ class RunOutcome:
     change: float | None = None
 
     @property
+    def n_edges(self) -> int:
+        """Number of edges of a path, N - 1 for the N clients on it."""
+        return len(self.clients) - len(self.report.get("unmatched", [])) - 1
+
+    @property
     def edges(self) -> Floats:
         """Mean edge of each known path, shared paths first."""
         n_global, following = self.report["n_global"], self.report.get("next_path_length")
         lengths = list(self.report["path_lengths"])
         if len(lengths) == n_global and following is not None:
             lengths.append(following)
-        edges: Floats = np.asarray(lengths, dtype=float) / max(len(self.clients) - 1, 1)
+        edges: Floats = np.asarray(lengths, dtype=float) / max(self.n_edges, 1)
         return edges
 
     @property
@@ -100,7 +105,7 @@ def warnings(run: RunOutcome) -> list[str]:
     run : RunOutcome
         A run that got past matching.
     """
-    checks = [_alone, _unrelated, _no_jump, _mismatched, _nothing_shared, _one_more, _disagreement]
+    checks = [_alone, _unrelated, _no_jump, _mismatched, _nothing_shared, _one_more, _absent, _disagreement]
     checks += [_moving, _alike, _idle, _out_of_scale, _dense, _mean, _one_feature, _few_samples, _badly_explained]
     return [text for check in checks if (text := check(run))]
 
@@ -180,6 +185,12 @@ def _mismatched(run: RunOutcome) -> str:
 def _nothing_shared(run: RunOutcome) -> str:
     if run.settings.n_global != "auto" or run.report["n_global"] != 0:
         return ""
+    cure = (
+        "look at the units of the features (perdl check, data.divide_by), the threshold, n_atoms and the scale of the "
+        "data"
+    )
+    if run.settings.sharing == "some":
+        return f"no two clients have an atom that is nearer than chance, so that nothing is shared; {cure}"
     near = f"{run.edges[0]:.2f}" if len(run.edges) else "-"
     found = (
         f"n_global = auto found no shared atom (nearest path: mean distance {near}, unrelated atoms "
@@ -191,10 +202,7 @@ def _nothing_shared(run: RunOutcome) -> str:
             f"{found}: path lengths do not jump, but {close} of the paths {'are' if close > 1 else 'is'} nearer than "
             f"chance, so that something may be shared: try n_global = {close}, or take n_atoms from perdl check"
         )
-    return (
-        f"{found}; look at the units of the features (perdl check, data.divide_by), the threshold, n_atoms and the "
-        "scale of the data, or set n_global"
-    )
+    return f"{found}; {cure}, or set n_global"
 
 
 def _nearer_than_chance(run: RunOutcome, begin: int) -> int:
@@ -204,7 +212,7 @@ def _nearer_than_chance(run: RunOutcome, begin: int) -> int:
     if len(run.clients) < 2 or not m:
         return 0
     # Few clients in few dimensions are near by chance. With random atoms at most 2 in 100 paths were below this.
-    freedom = (len(run.clients) - 1) * np.maximum(len(run.dictionary) - begin - np.arange(m), 1)
+    freedom = run.n_edges * np.maximum(len(run.dictionary) - begin - np.arange(m), 1)
     near = edges[:m] < unrelated[:m] * np.minimum(0.75, 1 - 4.3 / freedom)
     return int(m if near.all() else near.argmin())
 
@@ -217,6 +225,24 @@ def _one_more(run: RunOutcome) -> str:
     return (
         f"the next path is nearer than chance ({edges[k]:.2f}, unrelated {unrelated[k]:.2f}): there may be one more "
         f"shared atom; try n_global = {k + 1}"
+    )
+
+
+def _absent(run: RunOutcome) -> str:
+    """Warn of clients that use fewer atoms than are shared."""
+    absent, k = run.report.get("absent", {}), run.report["n_global"]
+    if not absent:
+        return ""
+    each = listed(
+        f"{name} (uses {k - count} of its {run.clients[name]['n_atoms']} atoms)"
+        for name, count in absent.items()
+        if name in run.clients
+    )
+    one = len(absent) == 1
+    return (
+        f"{each} use{'s' * one} fewer atoms than the {k} that are shared: {'it takes' if one else 'they take'} part in "
+        f"all of them, and give{'s' * one} up the atoms used least for those without a like; lower n_global, min_usage "
+        "or min_samples, or give more samples"
     )
 
 

@@ -276,12 +276,13 @@ def first_average(
     Raises
     ------
     SettingsError
-        If the aggregation is orthonormal and there are more global atoms than features.
+        If the aggregation is orthonormal and a client has more global atoms than features.
     """
     d, r_g = len(dictionaries[0]), indices.shape[1]
-    if AGGREGATIONS[name].orthonormal and r_g > d:
-        raise SettingsError(f'n_global = {r_g}: must be at most the {d} features for aggregation = "{name}"')
     members = indices >= 0
+    most = int(members.sum(axis=1).max(initial=0))
+    if AGGREGATIONS[name].orthonormal and most > d:
+        raise SettingsError(f'n_global = {most}: must be at most the {d} features for aggregation = "{name}"')
     A = np.zeros((len(dictionaries), d, r_g), dtype=dictionaries[0].dtype)
     w = np.zeros((len(dictionaries), r_g), dtype=dictionaries[0].dtype)
     for i, (D, usage) in enumerate(zip(dictionaries, usages, strict=True)):

@@ -15,7 +15,10 @@ another atom. Only the worst member of an atom leaves, and only if the others ag
 two members both leave: nobody shares the atom any more. A client with a larger contradiction elsewhere is settled there
 first, because a wrong membership disturbs its other atoms.
 
-**Joining.** A client joins if one of its own atoms is as near to D^g_j as noise allows.
+**Joining.** A client joins if one of its own atoms is as near to D^g_j as noise allows: one atom a round, because two
+that are near each other may mean the same own atom.
+
+An atom with one member left, as when a client comes back without it, is not shared, and its member leaves.
 
 If all members are right, then in data without noise all distances vanish, and wrong members stay apart.
 """
@@ -120,7 +123,11 @@ class Membership:
         self.distance[rows] = distance
         self._leave(rows, distance, inner, excess)
         limit = noise_factor(A.shape[1]) * np.sqrt(spread**2 + of_atom**2) + _EXACT
-        self.members[rows] |= ~before[rows] & self.shared & (nearest <= np.minimum(limit, self.reach))
+        may = ~before[rows] & self.shared & (nearest <= np.minimum(limit, self.reach))
+        first = np.where(may, nearest, np.inf).argmin(axis=1) if may.size else np.empty(0, dtype=np.intp)
+        joins = np.flatnonzero(may.any(axis=1))
+        self.members[rows[joins], first[joins]] = True
+        self.members &= self.shared
         return not np.array_equal(before, self.members)
 
     def _leave(self, rows: NDArray[np.intp], distance: Floats, inner: Floats, excess: Floats) -> None:

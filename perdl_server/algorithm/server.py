@@ -40,8 +40,9 @@ class Match:
     indices : (N, r_g) int array
         For client i and global atom j: the matched one of the atoms that the client sent; -1 if it has none.
     report : dict
-        Facts for the summary: ``n_global``, ``path_lengths``, ``next_path_length``, ``unrelated_edges``, ``misfits``,
-        and ``absent``, the number of paths that a client is absent from, by name.
+        Facts for the summary: ``n_global``, ``path_lengths``, ``next_path_length``, ``unrelated_edges``, ``misfits``;
+        ``unmatched``, the clients that use too few atoms to be on the paths, whose atoms are paired with the others'
+        average; and ``absent``, the number of paths for which such a client has no atom, by name.
     """
 
     indices: Ints
@@ -219,6 +220,7 @@ class PermaServer:
             "next_path_length": matching.next_length,
             "unrelated_edges": unrelated,
             "misfits": [who[i] for i in misfits(theirs, matching.indices, unrelated)],
+            "unmatched": [name for name in names if name not in who],
         }
         return indices, signs, report
 
@@ -233,8 +235,8 @@ class PermaServer:
                 signs[k, j] = -1 if atom @ Ds[k][:, indices[k, j]] < 0 else 1
         _log.info("shared by some: %d atoms, members %s", indices.shape[1], (indices >= 0).sum(axis=0).tolist())
         self.membership = Membership(indices >= 0, chance_distance(len(Ds[0]), count_pairs(sizes)) / 2)
-        lengths: dict[str, Any] = {"path_lengths": [], "next_path_length": None, "unrelated_edges": [], "misfits": []}
-        return indices, signs, {"n_global": indices.shape[1], **lengths}
+        none: dict[str, Any] = {key: [] for key in ("path_lengths", "unrelated_edges", "misfits", "unmatched")}
+        return indices, signs, {"n_global": indices.shape[1], "next_path_length": None, **none}
 
     def admit(self, name: str, dictionary: Floats) -> Ints:
         """Return the atoms of a late client that continue D^g, (r_g,); -1 where it has none.
