@@ -16,11 +16,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from common.dictionaries import ABSENT
+from common.dictionaries import ABSENT, atom_distances
 from common.settings import Settings
 from perdl_client.learning.client import ClientLearner
+from perdl_client.learning.local_update import LocalUpdate
+from perdl_server.algorithm.clusters import chance_distance
 from perdl_server.algorithm.matching import align
-from perdl_server.algorithm.membership import among_all
+from perdl_server.algorithm.membership import among_all, noise_factor
 from perdl_server.algorithm.server import Evidence, PermaServer
 
 Floats = NDArray[np.floating]
@@ -129,10 +131,18 @@ def perma(
     return server.shared_dictionary
 
 
-def adapt(client: ClientLearner, global_dictionary: Floats, *, rounds: int, tolerance: float) -> Floats:
-    """Learn the local dictionary of a client that joins after the run. D^g does not change, and nothing is sent.
+def adapt(
+    client: ClientLearner, global_dictionary: Floats, *, rounds: int, tolerance: float, sharing: str = "all"
+) -> Floats:
+    r"""Learn the local dictionary of a client that joins after the run. D^g does not change, and nothing is sent.
 
     The client starts like every other. Then it drops the atoms nearest to D^g, and takes rounds alone.
+
+    With ``sharing = "some"`` it drops only those that are nearer to D^g than unrelated atoms are by chance, as
+    :meth:`.PermaServer.admit` does, and shares only these atoms of D^g; ``client.members`` says which. After its rounds
+    it leaves the atom that its data contradict most: an update moves it by more than
+    :math:`q \sqrt{2} s_{ij}`, where :math:`s_{ij}` is the standard error of its own atom (D^g_j counts as
+    no more exact) and q is :func:`.noise_factor`. That atom becomes its own, and the rounds begin again. It joins no further atoms.
 
     Parameters
     ----------
@@ -144,15 +154,39 @@ def adapt(client: ClientLearner, global_dictionary: Floats, *, rounds: int, tole
         Largest number of rounds.
     tolerance : float
         Stop when no local atom moves more than this.
+    sharing : {"all", "some"}
+        Whether the client takes part in all global atoms, or in those that its data carry.
 
     Returns
     -------
     (d, r_l) array
     """
-    client.split(align(global_dictionary, client.dictionary))
-    for t in range(1, rounds + 1):
-        before = client.finish(global_dictionary)
-        client.update(global_dictionary, t)
-        if np.linalg.norm(client.dictionary - before, axis=0).max(initial=0.0) <= tolerance:
-            break
-    return client.finish(global_dictionary)
+    indices = align(global_dictionary, client.dictionary)
+    if sharing == "some":
+        d, r_g = global_dictionary.shape
+        distances = atom_distances(global_dictionary, client.dictionary[:, indices]).diagonal()
+        near = distances <= chance_distance(d, r_g * client.dictionary.shape[1])
+        indices = np.where(near & (indices >= 0), indices, ABSENT)
+    client.split(indices, sharing)
+    while True:
+        update = None
+        for t in range(1, rounds + 1):
+            before = client.finish(global_dictionary)
+            update = client.update(global_dictionary, t)
+            if np.linalg.norm(client.dictionary - before, axis=0).max(initial=0.0) <= tolerance:
+                break
+        worst = None if update is None else _contradicted(client, update, global_dictionary)
+        if worst is None or client.members is None:
+            return client.finish(global_dictionary)
+        client.share(client.members & (np.arange(len(client.members)) != worst), global_dictionary)
+
+
+def _contradicted(client: ClientLearner, update: LocalUpdate, global_dictionary: Floats) -> int | None:
+    """Return the atom of D^g that the client shares and its data contradict most; None if there is none."""
+    if client.members is None or not client.members.any():
+        return None
+    spread = client.evidence(update, global_dictionary)[0][client.members]
+    moved = np.linalg.norm(update.global_dictionary - client.shared(global_dictionary), axis=0)
+    limit = noise_factor(len(global_dictionary)) * np.sqrt(2) * spread
+    excess = moved / (limit + np.sqrt(np.finfo(moved.dtype).eps))
+    return int(np.flatnonzero(client.members)[excess.argmax()]) if excess.max() > 1 else None

@@ -29,11 +29,15 @@ class PerDL(Outcome):
     Parameters
     ----------
     n_global : int or "auto"
-        Number of shared atoms r^g; "auto" takes it from the jump in path lengths.
+        Number of shared atoms r^g; "auto" takes it from the jump in path lengths, or with ``sharing="some"`` from
+        the atoms that any two clients have alike.
     n_atoms : int, optional
         Atoms of a client in all, r_i; default as many as features.
     aggregation, matching : str
         How the server combines the clients' atoms, and how it matches them first.
+    sharing : {"all", "some"}
+        Whether every shared atom is shared by all clients, or by two or more of them, its members. "some" needs
+        ``n_global="auto"``.
     rounds : int
         Largest number of rounds T.
     tolerance : float
@@ -101,6 +105,8 @@ class PerDL(Outcome):
         1 where all clients' versions of an atom agree.
     usage_ : dict of str to (r,) array
         Share of the energy of a client's data that each of its atoms carries, global atoms first.
+    membership_ : (N, r^g) array of bool
+        Whether a client shares an atom, clients in the order of ``client_names_``; all True with ``sharing="all"``.
     n_rounds_, n_features_in_ : int
         Numbers of rounds done and of features d.
     stop_reason_ : str
@@ -131,6 +137,7 @@ class PerDL(Outcome):
         *,
         aggregation: str = "mean",
         matching: str = "auto",
+        sharing: str = "all",
         rounds: int = 50,
         tolerance: float = 1e-12,
         learner: str = "orthogonal",
@@ -165,6 +172,7 @@ class PerDL(Outcome):
         self.n_atoms = n_atoms
         self.aggregation = aggregation
         self.matching = matching
+        self.sharing = sharing
         self.rounds = rounds
         self.tolerance = tolerance
         self.learner = learner
@@ -256,6 +264,9 @@ class PerDL(Outcome):
     ) -> Self:
         """Take more rounds from the present state. The first call is the same as `fit`.
 
+        With ``sharing="some"`` there is only the first call: members may have changed in the last round, and an
+        estimator does not keep the atoms that nobody shares any more.
+
         Parameters
         ----------
         datasets : list or dict
@@ -279,6 +290,10 @@ class PerDL(Outcome):
 
     def add_client(self, X: Any, name: str | None = None) -> Self:
         """Learn the local atoms of one more client. The shared atoms do not change.
+
+        With ``sharing="some"`` the client becomes a member of the shared atoms that its first dictionary has nearer
+        than chance and that its data do not contradict afterwards, see :func:`perdl.perma.adapt`. The last row of
+        ``membership_`` says which.
 
         Parameters
         ----------

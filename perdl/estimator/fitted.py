@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from perdl_server.checkpoint import Checkpoint
 
 Floats = NDArray[np.floating]
+Bools = NDArray[np.bool_]
 State = dict[str, Any]
 
 VERSION = 3
@@ -60,6 +61,8 @@ class Fitted:
         Share of the energy of a client's data that each of its atoms carries, global atoms first.
     states : dict of str to dict
         Scalars and arrays from which a client that took part can continue.
+    members : dict of str to (r_g,) bool array
+        The shared atoms that each client shares; empty if all clients share all.
     """
 
     summary: dict[str, Any]
@@ -71,6 +74,7 @@ class Fitted:
     scales: dict[str, float]
     usage: dict[str, Floats]
     states: dict[str, State]
+    members: dict[str, Bools] = field(default_factory=dict)
 
     @property
     def settings(self) -> Settings:
@@ -78,7 +82,7 @@ class Fitted:
         return settings_from_values(self.summary["settings"])
 
     def model(self, name: str) -> ClientModel:
-        """Return one client's model.
+        """Return one client's model. In its D^g, atoms that it does not share are zero.
 
         Parameters
         ----------
@@ -87,9 +91,10 @@ class Fitted:
         """
         coder = self.settings.for_client(name).make_coder(self.scales[name])
         whole = Cut("", 0, 0, (len(self.global_dictionary),))
-        return ClientModel(
-            self.global_dictionary, self.local_dictionaries[name], self.preprocessings[name], coder, whole
+        D_g = (
+            np.where(self.members[name], self.global_dictionary, 0) if name in self.members else self.global_dictionary
         )
+        return ClientModel(D_g, self.local_dictionaries[name], self.preprocessings[name], coder, whole)
 
     def joined_by(self, name: str, rows: Floats) -> Fitted:
         """Return this result with one more client, aligned to D^g. D^g does not change.
@@ -104,12 +109,13 @@ class Fitted:
         s = self.settings
         preprocessing, scale, Y = _prepared(name, rows, s)
         client = ClientLearner(Y, s.for_client(name), s.seed, name)
-        D_l = adapt(client, self.global_dictionary, rounds=s.rounds, tolerance=s.tolerance)
+        D_l = adapt(client, self.global_dictionary, rounds=s.rounds, tolerance=s.tolerance, sharing=s.sharing)
         joined = replace(
             self,
             local_dictionaries={**self.local_dictionaries, name: D_l},
             preprocessings={**self.preprocessings, name: preprocessing},
             scales={**self.scales, name: scale},
+            members=self.members if client.members is None else {**self.members, name: client.members},
         )
         one = joined.model(name)
         return replace(joined, usage={**self.usage, name: carried(one.coder(Y, one.dictionary), Y)})
@@ -200,6 +206,7 @@ def _federate(
         scales={name: scale for name, (_, scale) in prepared.items()},
         usage={name: run.usage[name] for name in samples},
         states={name: {**p.scalars, **p.arrays} for name, p in zip(samples, after, strict=True)},
+        members={name: run.members[name] for name in samples if name in run.members},
     )
 
 
@@ -256,8 +263,9 @@ def save_fitted(path: Path, head: Mapping[str, Any], fitted: Fitted) -> None:
     arrays = {"global": fitted.global_dictionary, "consensus": fitted.consensus}
     clients = []
     for i, name in enumerate(fitted.local_dictionaries):
-        own = {"local": fitted.local_dictionaries[name], "usage": fitted.usage[name]}
+        own: dict[str, NDArray[Any]] = {"local": fitted.local_dictionaries[name], "usage": fitted.usage[name]}
         own |= fitted.preprocessings[name].arrays()
+        own |= {"members": fitted.members[name]} if name in fitted.members else {}
         arrays |= {f"{i} {key}": value for key, value in own.items()}
         kept, state = _parted(fitted.states.get(name, {}))
         arrays |= {f"{i} state {key}": value for key, value in kept.items()}
@@ -301,5 +309,6 @@ def load_fitted(path: Path) -> tuple[dict[str, Any], Fitted]:
         scales={name: client["scale"] for name, (_, client) in clients.items()},
         usage={name: arrays[f"{mark}usage"] for name, (mark, _) in clients.items()},
         states=states,
+        members={name: arrays[f"{mark}members"] for name, (mark, _) in clients.items() if f"{mark}members" in arrays},
     )
     return head, fitted
