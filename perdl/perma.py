@@ -140,9 +140,9 @@ def adapt(
 
     With ``sharing = "some"`` it drops only those that are nearer to D^g than unrelated atoms are by chance, as
     :meth:`.PermaServer.admit` does, and shares only these atoms of D^g; ``client.members`` says which. After its rounds
-    it leaves the atom that its data contradict most: an update moves it by more than
-    :math:`q \sqrt{2} s_{ij}`, where :math:`s_{ij}` is the standard error of its own atom (D^g_j counts as
-    no more exact) and q is :func:`.noise_factor`. That atom becomes its own, and the rounds begin again. It joins no further atoms.
+    it leaves the atom that its data contradict most: an update moves it by more than :math:`q \sqrt{2} s_{ij}`, where
+    q is :func:`.noise_factor` and :math:`s_{ij}` the standard error of its own atom (D^g_j counts as no more exact).
+    That atom becomes its own, and the rounds begin again. It joins no further atoms.
 
     Parameters
     ----------
