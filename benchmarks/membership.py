@@ -41,22 +41,23 @@ class Truth:
 
 def truth(which: str, seed: int, noise: float = 0.0) -> Truth:
     """Draw a truth: members (N, r_g), orthonormal atoms at each client, and sparse codes as in the paper."""
-    if which == TRUTHS[0]:  # the last of ten
-        d, n, n_own, members = 6, 200, 3, np.ones((10, 3), dtype=bool)
+    if which == TRUTHS[0]:  # the last of ten; it has one more of its own
+        d, n, r, members = 6, 200, np.full(10, 6), np.ones((10, 3), dtype=bool)
         members[9, 2] = False
     elif which == TRUTHS[1]:  # all eleven subsets of two to four clients
         sets = [S for size in (4, 3, 2) for S in itertools.combinations(range(4), size)]
-        d, n, n_own, members = 12, 400, 2, np.array([[i in S for S in sets] for i in range(4)])
+        d, n, r, members = 12, 400, np.full(4, 9), np.array([[i in S for S in sets] for i in range(4)])
     else:
         rng = np.random.default_rng(seed)
-        d, n, n_own, members = 10, 400, 4, np.zeros((10, 5), dtype=bool)
+        d, n, members = 10, 400, np.zeros((10, 5), dtype=bool)
         for j in range(5):
             members[rng.choice(10, rng.integers(2, 11), replace=False), j] = True
+        r = members.sum(axis=1) + 4
     atoms = np.linalg.qr(stream(seed, "", "atoms").standard_normal((d, members.shape[1]))).Q
     data, own = [], []
     for i, mine in enumerate(members):
         rng = stream(seed, f"c{i}", "data")
-        D = np.linalg.qr(np.hstack([atoms[:, mine], rng.standard_normal((d, n_own))])).Q
+        D = np.linalg.qr(np.hstack([atoms[:, mine], rng.standard_normal((d, r[i] - mine.sum()))])).Q
         D[:, : mine.sum()] = atoms[:, mine]
         X = rng.standard_normal((D.shape[1], n))
         X = np.where(np.abs(X) < 0.3, np.copysign(0.3, X), X) * (rng.random(X.shape) < 0.2)
