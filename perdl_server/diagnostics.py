@@ -234,7 +234,7 @@ def _absent(run: RunOutcome) -> str:
     if not absent:
         return ""
     each = listed(
-        f"{name} (uses {k - count} of its {run.clients[name]['n_atoms']} atoms)"
+        f"{name} ({k - count} of its {run.clients[name]['n_atoms']} atoms)"
         for name, count in absent.items()
         if name in run.clients
     )

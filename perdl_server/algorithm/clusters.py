@@ -108,7 +108,7 @@ def shared_groups(dictionaries: Sequence[Floats], chance: float = CHANCE) -> Int
             continue
         limit = chance_distance(d - int(common[a[0], b[0]]), n_pairs, chance)
         sign = -1 if A.direction @ B.direction < 0 else 1
-        if max(distance, float(np.linalg.norm(A.direction - sign * B.direction))) > limit:
+        if max(distance, float(np.linalg.norm(A.direction - sign * B.direction))) >= limit:
             continue
         for p, q in itertools.product(A.atoms, B.atoms):
             common[p, q] += 1
@@ -133,6 +133,6 @@ def _near_pairs(units: Sequence[Floats], limit: float) -> list[tuple[float, tupl
         distances = atom_distances(A, B)
         forth, back = distances.argmin(axis=1), distances.argmin(axis=0)
         for i in np.flatnonzero(back[forth] == np.arange(len(forth))):
-            if distances[i, forth[i]] <= limit:
+            if distances[i, forth[i]] < limit:
                 pairs.append((float(distances[i, forth[i]]), (p, int(i)), (q, int(forth[i]))))
     return sorted(pairs)
