@@ -205,6 +205,9 @@ class SyntheticSettings(SettingsTable):  # numpydoc ignore=PR01
     n_features: int = Field(6, ge=1, description="number of features (d)")
     n_global: int = Field(3, ge=0, description="shared atoms in truth")
     n_local: int = Field(3, ge=0, description="atoms of each client's own in truth")
+    absence: float = Field(
+        0.0, ge=0, lt=1, description="chance that a client lacks a shared atom; it then has one more of its own"
+    )
     sparsity: float = Field(0.2, gt=0, le=1, description="chance that a code is not zero (p)")
     amplitude: float = Field(0.3, ge=0, description="least size of a nonzero code")
     noise: float = Field(0.0, ge=0, description="standard deviation on every entry of the data")

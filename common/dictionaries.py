@@ -17,6 +17,9 @@ from scipy.sparse.csgraph import maximum_bipartite_matching
 Floats = NDArray[np.floating]
 Ints = NDArray[np.intp]
 
+ABSENT = -1
+"""Index that stands for an atom that a client does not have."""
+
 _PAIRS_AT_ONCE = 4096
 
 

@@ -14,10 +14,16 @@ initialise     settings (JSON, seed included)                          ``diction
                                                                        D_i^(0); ``usage`` (m_i,); scalars. After its
                                                                        first round: only its ``step``
 update         ``global_dictionary`` (d, r^g), ``round``; before its   ``contribution`` (d, r^g); for ``energy`` also
-               first answer: the client's own ``indices``              ``energies`` (r^g,); scalars
+               first answer: the client's own ``indices``, -1 where    ``energies`` (r^g,); scalars
+               it has no such atom
 finish         ``global_dictionary`` (d, r^g); ``indices`` as above;   scalars, with ``evaluation.held_out`` also
                if the run ends early, ``reason``                       those of :mod:`common.evaluation`
 =============  ======================================================  ===========================================
+
+With ``sharing = "some"`` update and finish also carry to the client its own ``members`` (r^g,), the atoms that it
+shares, and finish ``shared`` (r^g,), the atoms that are still shared. The client's ``contribution`` and ``energies``
+then have one column for each of the atoms that it shares, and it also sends ``spread`` and ``nearest`` (r^g,): standard
+errors of its atoms, and how near its own atoms are to those that it does not share.
 
 Every message from the server carries ``run``, the run's id, which stays the same when the run is resumed. Every answer
 carries ``client``, the client's name.
@@ -39,7 +45,7 @@ from numpy.typing import NDArray
 from common.errors import PerdlError
 from common.threads import READING_NPY
 
-PROTOCOL = 4
+PROTOCOL = 5
 SCALE, INITIALISE, UPDATE, FINISH = "train.scale", "train.initialise", "train.update", "train.finish"
 
 Scalar = bool | int | float | str
@@ -99,8 +105,8 @@ class Payload:
             Name of the array.
         shape : tuple of int
             Expected shape; -1 allows any length.
-        kind : {"f", "i"}
-            Expected type: floats or integers.
+        kind : {"f", "i", "b"}
+            Expected type: floats, integers or booleans.
 
         Raises
         ------

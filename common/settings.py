@@ -32,6 +32,11 @@ class Settings(LearningSettings):  # numpydoc ignore=PR01
     n_global: int | Literal["auto"] = Field(
         3, description="number of shared atoms (r^g); auto: as many as lie nearer across clients than chance"
     )
+    sharing: Literal["all", "some"] = Field(
+        "all",
+        description="all: every shared atom is shared by all clients (the paper); some: each shared atom has members, "
+        'two clients or more, which are found by their atoms (needs n_global = "auto")',
+    )
     matching: Literal["auto", "chain", "star"] = Field(
         "auto",
         description="chain: the paper's shortest paths; star: around one client, for doubtful or hostile ones; auto: "
@@ -60,6 +65,16 @@ class Settings(LearningSettings):  # numpydoc ignore=PR01
     def _fits_together(self) -> Self:
         if isinstance(self.n_global, int) and self.n_global < 0:
             raise ValueError(f'n_global = {self.n_global}: must be 0 or more, or "auto"')
+        if self.sharing == "some":
+            if self.n_global != "auto":
+                raise ValueError(
+                    f'n_global = {self.n_global}: must be "auto" where sharing = "some", which finds the number itself'
+                )
+            if AGGREGATIONS[self.aggregation].contribution != "atoms":
+                raise ValueError(
+                    f'aggregation = "{self.aggregation}": must be one of those that take atoms, as mean or energy, '
+                    'where sharing = "some"'
+                )
         if self.data.source == "synthetic" and self.data.path is not None:
             raise ValueError(f'data.path = {self.data.path!r}: needs data.source = "files" (or "mnist")')
         if self.quorum is not None and self.quorum > self.n_clients:

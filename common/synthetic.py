@@ -30,7 +30,7 @@ class ClientTruth:
     data : (d, n) array
         Y_i, samples in columns.
     global_dictionary : (d, r_g) array
-        D^g*, the same for all clients.
+        Those of D^g*, which is the same for all clients, that this client has.
     local_dictionary : (d, r_l) array
         D^l*_i.
     codes : (r_g + r_l, n) array
@@ -71,6 +71,7 @@ def generate(
     sparsity: float = 0.2,
     amplitude: float = 0.3,
     noise: float = 0.0,
+    absence: float = 0.0,
 ) -> ClientTruth:
     """Draw one client's data. It does not depend on other clients.
 
@@ -88,6 +89,8 @@ def generate(
         Smallest size of a nonzero code.
     noise : float
         sigma, the standard deviation of Gaussian noise on every entry of the data.
+    absence : float
+        Probability that the client lacks a shared atom. It then has one more of its own.
 
     Returns
     -------
@@ -101,6 +104,9 @@ def generate(
     if n_global + n_local > n_features:
         raise ValueError(f"{n_global} + {n_local} orthonormal atoms do not fit into {n_features} dimensions")
     shared = true_global_dictionary(seed, n_features, n_global)
+    if absence > 0:
+        has = stream(seed, client, "shared atoms").random(n_global) >= absence
+        shared, n_local, n_global = shared[:, has], n_local + n_global - int(has.sum()), int(has.sum())
     rng = stream(seed, client, "true local dictionary")
     G = rng.standard_normal((n_features, n_local))
     # One QR of both: projecting G off the shared atoms first loses digits if little of it is left.

@@ -16,10 +16,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from common.dictionaries import ABSENT, atom_distances
 from common.settings import Settings
 from perdl_client.learning.client import ClientLearner
+from perdl_client.learning.local_update import LocalUpdate
+from perdl_server.algorithm.clusters import chance_distance
 from perdl_server.algorithm.matching import align
-from perdl_server.algorithm.server import PermaServer
+from perdl_server.algorithm.membership import among_all, noise_factor
+from perdl_server.algorithm.server import Evidence, PermaServer
 
 Floats = NDArray[np.floating]
 
@@ -90,7 +94,7 @@ def perma(
     Returns
     -------
     (d, r_g) array
-        D^g.
+        D^g. With ``sharing = "some"``, ``client.members`` says which of its atoms a client shares.
     """
     server, channel = PermaServer(settings), channel or Channel()
     starts = [client.start() for client in clients]
@@ -98,24 +102,47 @@ def perma(
     names = [client.name for client in clients]
     match = server.match(dict(zip(names, dictionaries, strict=True)), usages)
     for client, start, indices in zip(clients, starts, match.indices, strict=True):
-        client.split(start.used[indices])
+        client.split(np.where(indices >= 0, start.used[indices], ABSENT), settings.sharing)
     on_round(0, server.global_dictionary)
     for t in range(1, settings.rounds + 1):
         who = channel.present(t, len(clients))
-        updates = [clients[i].update(server.global_dictionary, t) for i in who]
-        A = np.stack([update.contribution(settings.aggregation) for update in updates])
-        w = np.stack([update.energies for update in updates])
-        server.aggregate(*channel.updates(t, who, A, w))
+        present, D_g = [clients[i] for i in who], server.global_dictionary
+        shared = [server.members(client.name) for client in present]
+        for client, members in zip(present, shared, strict=True):
+            if members is not None:
+                client.share(members, D_g)
+        updates = [client.update(D_g, t) for client in present]
+        pairs = list(zip(updates, shared, strict=True))
+        A = np.stack([among_all(update.contribution(settings.aggregation), members) for update, members in pairs])
+        w = np.stack([among_all(update.energies, members) for update, members in pairs])
+        evidence = None
+        if server.membership is not None:
+            told = [client.evidence(update, D_g) for client, update in zip(present, updates, strict=True)]
+            spread, nearest = (np.stack(part) for part in zip(*told, strict=True))
+            evidence = Evidence([client.name for client in present], spread, nearest)
+        server.aggregate(*channel.updates(t, who, A, w), evidence)
         on_round(t, server.global_dictionary)
         if server.at_rest:
             break
-    return server.global_dictionary
+    for client in clients:
+        if (members := server.members(client.name)) is not None:
+            client.share(members, server.global_dictionary)
+            client.keep(server.shared)
+    return server.shared_dictionary
 
 
-def adapt(client: ClientLearner, global_dictionary: Floats, *, rounds: int, tolerance: float) -> Floats:
-    """Learn the local dictionary of a client that joins after the run. D^g does not change, and nothing is sent.
+def adapt(
+    client: ClientLearner, global_dictionary: Floats, *, rounds: int, tolerance: float, sharing: str = "all"
+) -> Floats:
+    r"""Learn the local dictionary of a client that joins after the run. D^g does not change, and nothing is sent.
 
     The client starts like every other. Then it drops the atoms nearest to D^g, and takes rounds alone.
+
+    With ``sharing = "some"`` it drops only those that are nearer to D^g than unrelated atoms are by chance, as
+    :meth:`.PermaServer.admit` does, and shares only these atoms of D^g; ``client.members`` says which. After its rounds
+    it leaves the atom that its data contradict most: an update moves it by more than :math:`q \sqrt{2} s_{ij}`, where
+    q is :func:`.noise_factor` and :math:`s_{ij}` the standard error of its own atom (D^g_j counts as no more exact).
+    That atom becomes its own, and the rounds begin again. It joins no further atoms.
 
     Parameters
     ----------
@@ -127,15 +154,39 @@ def adapt(client: ClientLearner, global_dictionary: Floats, *, rounds: int, tole
         Largest number of rounds.
     tolerance : float
         Stop when no local atom moves more than this.
+    sharing : {"all", "some"}
+        Whether the client takes part in all global atoms, or in those that its data carry.
 
     Returns
     -------
     (d, r_l) array
     """
-    client.split(align(global_dictionary, client.dictionary))
-    for t in range(1, rounds + 1):
-        before = client.finish(global_dictionary)
-        client.update(global_dictionary, t)
-        if np.linalg.norm(client.dictionary - before, axis=0).max(initial=0.0) <= tolerance:
-            break
-    return client.finish(global_dictionary)
+    indices = align(global_dictionary, client.dictionary)
+    if sharing == "some":
+        d, r_g = global_dictionary.shape
+        distances = atom_distances(global_dictionary, client.dictionary[:, indices]).diagonal()
+        near = distances <= chance_distance(d, r_g * client.dictionary.shape[1])
+        indices = np.where(near & (indices >= 0), indices, ABSENT)
+    client.split(indices, sharing)
+    while True:
+        update = None
+        for t in range(1, rounds + 1):
+            before = client.finish(global_dictionary)
+            update = client.update(global_dictionary, t)
+            if np.linalg.norm(client.dictionary - before, axis=0).max(initial=0.0) <= tolerance:
+                break
+        worst = None if update is None else _contradicted(client, update, global_dictionary)
+        if worst is None or client.members is None:
+            return client.finish(global_dictionary)
+        client.share(client.members & (np.arange(len(client.members)) != worst), global_dictionary)
+
+
+def _contradicted(client: ClientLearner, update: LocalUpdate, global_dictionary: Floats) -> int | None:
+    """Return the atom of D^g that the client shares and its data contradict most; None if there is none."""
+    if client.members is None or not client.members.any():
+        return None
+    spread = client.evidence(update, global_dictionary)[0][client.members]
+    moved = np.linalg.norm(update.global_dictionary - client.shared(global_dictionary), axis=0)
+    limit = noise_factor(len(global_dictionary)) * np.sqrt(2) * spread
+    excess = moved / (limit + np.sqrt(np.finfo(moved.dtype).eps))
+    return int(np.flatnonzero(client.members)[excess.argmax()]) if excess.max() > 1 else None

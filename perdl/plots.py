@@ -127,6 +127,17 @@ def usage(source: Any) -> Figure:
     return draw("usage", source)
 
 
+def membership(source: Any) -> Figure:
+    """Draw which client shares which atom, of a run with ``sharing = "some"``.
+
+    Parameters
+    ----------
+    source : RunResult, PerDL or path
+        The run or model; a path is a folder of results.
+    """
+    return draw("membership", source)
+
+
 def participation(source: Any) -> Figure:
     """Draw which client answered which round.
 

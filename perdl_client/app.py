@@ -19,7 +19,7 @@ from flwr.common.constant import ErrorCode
 from numpy.typing import NDArray
 
 from common.aggregations import AGGREGATIONS
-from common.dictionaries import dictionary_distance
+from common.dictionaries import ABSENT, dictionary_distance
 from common.errors import DataError, PerdlError, SettingsError
 from common.learning_settings import LearningSettings
 from common.logs import FAULT, about, join_log, log_file
@@ -38,7 +38,7 @@ from perdl_client.learning.evaluation import evaluate, learn_alone
 from perdl_client.learning.local_update import relative_error
 from perdl_client.learning.missing import complete, zero_filled
 from perdl_client.model import ClientModel, carried, save_model, shares
-from perdl_client.state import NOTHING_USED, ClientState, find_state, save_state
+from perdl_client.state import ALL_SHARED, NOTHING_USED, ClientState, find_state, save_state
 
 Floats = NDArray[np.floating]
 _log = logging.getLogger("perdl.client")
@@ -173,12 +173,8 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
         raise DataError(f"all {Y.shape[1]} samples of {identity.name} are {how}: look at its data, or leave it out")
     if len(used) == 0:
         raise SettingsError(_why_unused(identity, learning, known, X))
-    if isinstance(settings.n_global, int) and len(used) < settings.n_global:
-        raise SettingsError(
-            f"{identity.name} uses {len(used)} of its {r} atoms ({Y.shape[1]} samples), fewer than n_global = "
-            f"{settings.n_global}: lower n_global, min_usage or min_samples (and what the client itself asks for), "
-            "or give this client more samples"
-        )
+    if isinstance(settings.n_global, int) and r < settings.n_global:
+        raise SettingsError(f"{identity.name} has {r} atoms, fewer than n_global = {settings.n_global}: lower n_global")
     names = names_mark(data.names)
     if data.held_out is not None:
         memory_of(context).keep_first(np.ascontiguousarray(D))
@@ -220,9 +216,11 @@ def _update(payload: Payload, context: Context) -> RecordDict:
     identity = Identity.of(context.node_config)
     step = payload.scalar("round", int)
     state, settings, D_g = _resume(payload, context, identity, before=step)
-    client, _ = _learner(identity, settings, state, context)
+    client, _ = _learner(identity, settings, state, payload, D_g, context)
     new = client.update(D_g, step)
     arrays = {"contribution": new.contribution(settings.aggregation)}
+    if client.members is not None:
+        arrays["spread"], arrays["nearest"] = client.evidence(new, D_g)
     if AGGREGATIONS[settings.aggregation].weighted:
         arrays["energies"] = new.energies
     if not all(np.isfinite(a).all() for a in (new.local_dictionary, *arrays.values())):
@@ -233,6 +231,7 @@ def _update(payload: Payload, context: Context) -> RecordDict:
         local_dictionary=client.dictionary,
         n_global=D_g.shape[1],
         used=NOTHING_USED,
+        members=ALL_SHARED if client.members is None else client.members,
         watch=client.watch,
     )
     save_state(after, context, identity.state_folder())
@@ -251,8 +250,13 @@ def _finish(payload: Payload, context: Context) -> RecordDict:
         memory_of(context).clear()
         return pack({}, client=identity.name)
     state, settings, D_g = _resume(payload, context, identity)
-    client, data = _learner(identity, settings, state, context)
+    client, data = _learner(identity, settings, state, payload, D_g, context)
+    still = payload.array("shared", client.members.shape, "b") if client.members is not None else None
+    if client.members is not None and still is not None:
+        client.share(client.members & still, D_g)  # what nobody else shares any more becomes its own
     D_l = client.finish(D_g)
+    if client.members is not None:  # in its model, atoms that it does not share are zero
+        D_g = np.where(client.members, D_g, 0)[:, still]
     D = np.hstack([D_g, D_l])
     Y = client.trusted(D)
     X = client.coder(complete(Y, D, client.coder), D)
@@ -310,7 +314,8 @@ def _resume(
         raise ProtocolError(f"{identity.name} was sent {D_g.shape[1]} global atoms, {agreed} were agreed")
     if len(state.used):
         indices = payload.array("indices", (D_g.shape[1],), "i")
-        if len(np.unique(indices)) < len(indices) or not np.isin(indices, np.arange(len(state.used))).all():
+        own = indices[indices != ABSENT]
+        if len(np.unique(own)) < len(own) or not np.isin(own, np.arange(len(state.used))).all():
             raise ProtocolError(f"{identity.name} was sent indices that are not its own")
         newest = find_state(state.run, context, identity.state_folder()) or state
         if len(newest.split) and not np.array_equal(newest.split, indices):
@@ -321,14 +326,19 @@ def _resume(
 
 
 def _learner(
-    identity: Identity, settings: Settings, state: ClientState, context: Context
+    identity: Identity, settings: Settings, state: ClientState, payload: Payload, D_g: Floats, context: Context
 ) -> tuple[ClientLearner, ClientData]:
-    """Return the client as it was after its last answer, with its samples."""
+    """Return the client as it was after its last answer, sharing the atoms that the server says, with its samples."""
     data = _data(identity, settings, state.run, state, context)
     learning, D = identity.learning(settings), state.local_dictionary
-    client = ClientLearner(data.Y, learning, settings.seed, identity.name, dictionary=D, watch=state.watch)
+    members = state.members if len(state.members) else None
+    client = ClientLearner(
+        data.Y, learning, settings.seed, identity.name, dictionary=D, watch=state.watch, members=members
+    )
     if len(state.used):
-        client.split(state.used[state.split])
+        client.split(np.where(state.split == ABSENT, ABSENT, state.used[state.split]), settings.sharing)
+    if settings.sharing == "some":
+        client.share(_members(identity, client, payload.array("members", D_g.shape[1:], "b")), D_g)
     return client, data
 
 
@@ -353,6 +363,15 @@ def _settings(text: str) -> Settings:
         return settings_from_values(json.loads(text))
     except (ValueError, RecursionError):
         raise ProtocolError("the run's settings are not JSON") from None
+
+
+def _members(identity: Identity, client: ClientLearner, members: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return the atoms that the server says a client shares, after checking that it has as many."""
+    before = members if client.members is None else client.members
+    joined, own = np.count_nonzero(members & ~before), client.dictionary.shape[1]
+    if joined > own:
+        raise ProtocolError(f"{identity.name} was told to share {joined} atoms more, and has {own} of its own")
+    return members
 
 
 def _data(identity: Identity, settings: Settings, run: str, state: ClientState | None, context: Context) -> ClientData:

@@ -16,9 +16,10 @@ from perdl_client.learning.client import NOTHING_SEEN, Watch
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.intp]
+Bools = NDArray[np.bool_]
 _log = logging.getLogger("perdl.client")
 
-VERSION = 3
+VERSION = 4
 """Version of the files' format. Files of another version are refused."""
 
 KEPT = 3
@@ -27,6 +28,7 @@ continues from its state before that round, and its answer has the same bits."""
 
 _STATE = "perdl"
 NOTHING_USED = np.empty(0, dtype=np.intp)
+ALL_SHARED = np.empty(0, dtype=bool)
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class ClientState:
     split : (r_g,) int array
         Those of the sent atoms that are global, as the server said first; empty before. Later messages must agree
         with it.
+    members : (r_g,) bool array
+        The global atoms that the client shares; empty if all clients share all.
     watch : Watch
         State of the stall detection.
     names : str
@@ -63,6 +67,7 @@ class ClientState:
     n_global: int = -1
     used: Ints = field(default_factory=lambda: NOTHING_USED)
     split: Ints = field(default_factory=lambda: NOTHING_USED)
+    members: Bools = field(default_factory=lambda: ALL_SHARED)
     watch: Watch = NOTHING_SEEN
     names: str = ""
 
@@ -85,7 +90,7 @@ def save_state(state: ClientState, context: Context, folder: Path | None) -> Non
         If the state cannot be written. The former state then stays valid.
     """
     watch = np.array(astuple(state.watch), dtype=np.float64)
-    arrays = {"local_dictionary": state.local_dictionary, "used": state.used, "split": state.split, "watch": watch}
+    arrays = {key: getattr(state, key) for key in ("local_dictionary", "used", "split", "members")} | {"watch": watch}
     if folder is not None:
         head = {key: getattr(state, key) for key in ("run", "settings", "step", "n_global", "names")}
         write_record(folder / "state" / f"{state.step:08d}.npz", "state", VERSION, head, arrays)
@@ -144,6 +149,7 @@ def _unpack(context: Context) -> ClientState:
         n_global=payload.scalar("n_global", int),
         used=payload.array("used", (-1,), "i"),
         split=payload.array("split", (-1,), "i"),
+        members=payload.array("members", (-1,), "b"),
         watch=_watch(payload.arrays["watch"]),
         names=payload.scalar("names", str),
     )

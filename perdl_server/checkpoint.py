@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from common.errors import SettingsError
 from common.files import ForeignFileError, read_record, write_record
+from perdl_server.algorithm.membership import Membership
 
 Floats = NDArray[np.floating]
 _log = logging.getLogger("perdl.server")
 
-VERSION = 3
+VERSION = 4
 NEWEST, BEFORE = "checkpoint.npz", "checkpoint-before.npz"
 
 
@@ -42,6 +43,10 @@ class Checkpoint:
         Indices of clients that have not answered a round yet.
     report : dict
         The summary so far; its ``settings`` are the run's.
+    membership : Membership, optional
+        Which clients share which atom, if not all share all.
+    sharers : list of str
+        Clients in the order of ``membership``.
     bytes : dict
         Bytes sent so far, by phase and direction.
     seconds : float
@@ -57,6 +62,8 @@ class Checkpoint:
     members: Mapping[str, Mapping[str, Any]]
     matches: Mapping[str, NDArray[np.intp]]
     report: Mapping[str, Any]
+    membership: Membership | None = None
+    sharers: Sequence[str] = ()
     bytes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     seconds: float = 0.0
     ended: str = ""
@@ -73,9 +80,12 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
         The run's folder.
     """
     names = list(checkpoint.members)
-    head = {key: getattr(checkpoint, key) for key in ("run", "round", "members", "report", "bytes", "seconds", "ended")}
+    keys = ("run", "round", "members", "report", "sharers", "bytes", "seconds", "ended")
+    head = {key: getattr(checkpoint, key) for key in keys}
     arrays: dict[str, NDArray[Any]] = {"dictionary": checkpoint.dictionary, "consensus": checkpoint.consensus}
     arrays |= {f"indices {names.index(name)}": indices for name, indices in checkpoint.matches.items()}
+    if checkpoint.membership is not None:
+        arrays |= {f"membership {key}": np.asarray(value) for key, value in vars(checkpoint.membership).items()}
     if (folder / NEWEST).exists():
         os.replace(folder / NEWEST, folder / BEFORE)
     write_record(folder / NEWEST, "checkpoint", VERSION, head, arrays)
@@ -109,4 +119,8 @@ def load_checkpoint(folder: Path) -> Checkpoint:
 def _read(path: Path) -> Checkpoint:
     head, arrays = read_record(path, "checkpoint", VERSION)
     matches = {name: arrays[f"indices {i}"] for i, name in enumerate(head["members"]) if f"indices {i}" in arrays}
-    return Checkpoint(dictionary=arrays["dictionary"], consensus=arrays["consensus"], matches=matches, **head)
+    known = {key.removeprefix("membership "): arrays[key] for key in arrays if key.startswith("membership ")}
+    membership = Membership(**{**known, "reach": float(known["reach"])}) if known else None  # type: ignore[arg-type]
+    return Checkpoint(
+        membership=membership, dictionary=arrays["dictionary"], consensus=arrays["consensus"], matches=matches, **head
+    )

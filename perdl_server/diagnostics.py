@@ -35,7 +35,7 @@ class RunOutcome:
     ----------
     report : mapping
         Results of matching: ``n_global``, ``path_lengths``, ``next_path_length``, ``unrelated_edges``,
-        ``unrelated_bound``, ``misfits``; and ``rounds``.
+        ``unrelated_bound``, ``misfits``, ``unmatched``, ``absent``; and ``rounds``.
     clients : mapping of str to mapping
         Facts of each client, by name.
     settings : Settings
@@ -59,13 +59,18 @@ class RunOutcome:
     change: float | None = None
 
     @property
+    def n_edges(self) -> int:
+        """Number of edges of a path, N - 1 for the N clients on it."""
+        return len(self.clients) - len(self.report.get("unmatched", [])) - 1
+
+    @property
     def edges(self) -> Floats:
         """Mean edge of each known path, shared paths first."""
         n_global, following = self.report["n_global"], self.report.get("next_path_length")
         lengths = list(self.report["path_lengths"])
         if len(lengths) == n_global and following is not None:
             lengths.append(following)
-        edges: Floats = np.asarray(lengths, dtype=float) / max(len(self.clients) - 1, 1)
+        edges: Floats = np.asarray(lengths, dtype=float) / max(self.n_edges, 1)
         return edges
 
     @property
@@ -101,7 +106,7 @@ def warnings(run: RunOutcome) -> list[str]:
     run : RunOutcome
         A run that got past matching.
     """
-    checks = [_alone, _unrelated, _no_jump, _mismatched, _nothing_shared, _disagreement]
+    checks = [_alone, _unrelated, _no_jump, _mismatched, _nothing_shared, _absent, _disagreement]
     checks += [_moving, _alike, _idle, _out_of_scale, _dense, _mean, _one_feature, _few_samples, _badly_explained]
     return [text for check in checks if (text := check(run))]
 
@@ -189,12 +194,15 @@ def _mismatched(run: RunOutcome) -> str:
 def _nothing_shared(run: RunOutcome) -> str:
     if run.settings.n_global != "auto" or run.report["n_global"] != 0:
         return ""
+    cure = "look at the units of the features (perdl check, data.divide_by) and the scale of the data"
+    if run.settings.sharing == "some":
+        return f"no two clients have an atom that is nearer than chance, so that nothing is shared; {cure}"
     near = f"{run.edges[0]:.2f}" if len(run.edges) else "-"
     chance = f"{run.null.mean[0]:.2f}, by chance down to {run.null.bound[0]:.2f}" if len(run.null.mean) else "-"
     return (
         f"n_global = auto found no shared atom: no path is nearer than chance (nearest: mean distance {near}, "
-        f"unrelated atoms {chance}); look at the units of the features (perdl check, data.divide_by) and the scale of "
-        f"the data; if you know of something shared, set n_global by hand, or try {_other_starts(run)}"
+        f"unrelated atoms {chance}); {cure}; if you know of something shared, set n_global by hand, or try "
+        f"{_other_starts(run)}"
     )
 
 
@@ -203,6 +211,24 @@ def _other_starts(run: RunOutcome) -> str:
     lower = "" if _dense(run) else "a lower threshold, "
     unset = any(run.settings.for_client(name).n_atoms is None for name in run.clients)
     return f"{lower}more restarts (n_restarts){', or n_atoms as perdl check suggests' if unset else ''}"
+
+
+def _absent(run: RunOutcome) -> str:
+    """Warn of clients that use fewer atoms than are shared."""
+    absent, k = run.report.get("absent", {}), run.report["n_global"]
+    if not absent:
+        return ""
+    each = listed(
+        f"{name} ({k - count} of its {run.clients[name]['n_atoms']} atoms)"
+        for name, count in absent.items()
+        if name in run.clients
+    )
+    one = len(absent) == 1
+    return (
+        f"{each} use{'s' * one} fewer atoms than the {k} that are shared: {'it takes' if one else 'they take'} part in "
+        f"all of them, and give{'s' * one} up the atoms used least for those without a like; lower n_global, min_usage "
+        "or min_samples, or give more samples"
+    )
 
 
 def _disagreement(run: RunOutcome) -> str:

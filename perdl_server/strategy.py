@@ -24,7 +24,8 @@ from common.logs import about
 from common.protocol import UPDATE, Payload
 from common.settings import Settings
 from perdl_server.algorithm.matching import MatchingError
-from perdl_server.algorithm.server import PermaServer
+from perdl_server.algorithm.membership import among_all
+from perdl_server.algorithm.server import Evidence, PermaServer
 from perdl_server.checkpoint import Checkpoint
 from perdl_server.diagnostics import RunOutcome, warnings
 from perdl_server.federation.members import Member, State
@@ -58,7 +59,11 @@ class PerMA(Strategy):
         self.settings = settings
         self.folder = folder
         former = folder.checkpoint
-        self.server = PermaServer(settings, former.dictionary, former.consensus) if former else PermaServer(settings)
+        self.server = (
+            PermaServer(settings, former.dictionary, former.consensus, former.membership, former.sharers)
+            if former
+            else PermaServer(settings)
+        )
         self._report: dict[str, Any] = {}
         self._began = time.monotonic()
 
@@ -130,18 +135,19 @@ class PerMA(Strategy):
             else:
                 federation.rejoin()
             reason = ended or self._rounds(federation, result)
-            federation.finish(self._arrays())
+            federation.finish(self._final_arrays())
         except KeyboardInterrupt:
-            federation.dismiss(self._arrays(), "it was interrupted at the server")
+            federation.dismiss(self._final_arrays(), "it was interrupted at the server")
             raise
         except Exception as error:
             reason = f"failed: {error}" if isinstance(error, PerdlError) else f"failed: {type(error).__name__}: {error}"
-            federation.dismiss(self._arrays(), "it failed at the server, whose log says why")
+            federation.dismiss(self._final_arrays(), "it failed at the server, whose log says why")
             raise
         finally:
             self._save(federation, reason)
             _log.info("ended: %s", reason)
-        result.arrays = ArrayRecord({key: Array(value) for key, value in self._arrays().items()})
+        found = {"global_dictionary": self.server.shared_dictionary} if self.server.matched else {}
+        result.arrays = ArrayRecord({key: Array(value) for key, value in found.items()})
         return result
 
     def _gather(self, grid: Grid) -> Federation:
@@ -183,7 +189,7 @@ class PerMA(Strategy):
         former, server = self.folder.checkpoint, self.server
         for t in range(former.round + 1 if former else 1, self.settings.rounds + 1):
             with about(round=t):
-                check = partial(check_update, t=t, present=server.global_dictionary, aggregation=server.aggregation)
+                check = partial(self._check, t)
                 answers = federation.ask(Question(UPDATE, f"round {t}", check, self._arrays(), {"round": t}))
             rows = self._aggregate(t, answers)
             errors = [row["error_before_update"] for row in rows]
@@ -192,7 +198,7 @@ class PerMA(Strategy):
             row = {
                 "round": t,
                 "change": server.change,
-                "consensus": spread(server.consensus.tolist()),
+                "consensus": spread(server.shared_consensus.tolist()),
                 "error_before_update": spread(errors),
                 "clients": len(rows),
                 "bytes": sum(sum(phase.values()) for phase in federation.exchange.bytes.values()),
@@ -201,7 +207,7 @@ class PerMA(Strategy):
             self.folder.add_round(row, rows)
             with about(round=t):
                 _log.info("round done: %d clients, change %.3g", len(rows), server.change)
-            self.folder.save_dictionary(server.global_dictionary, server.consensus, every=1.0)
+            self.folder.save_dictionary(server.shared_dictionary, server.shared_consensus, every=1.0)
             ended = "tolerance" if server.at_rest else "rounds" if t == self.settings.rounds else ""
             self._checkpoint(federation, t, ended)
             if ended:
@@ -210,11 +216,23 @@ class PerMA(Strategy):
                 return wish
         return "rounds"
 
+    def _check(self, t: int, payload: Payload, name: str) -> None:
+        """Raise ProtocolError if a client's answer to round ``t`` is not valid."""
+        server = self.server
+        check_update(payload, t, server.global_dictionary, server.aggregation, server.members(name))
+
     def _aggregate(self, t: int, answers: Sequence[tuple[Member, Payload]]) -> list[dict[str, Any]]:
         """Compute D^g from the answers of round ``t``, and return the metrics of each client."""
-        A = np.stack([payload.arrays["contribution"] for _, payload in answers])
-        w = np.stack([payload.arrays.get("energies", np.ones(A.shape[2], A.dtype)) for _, payload in answers])
-        self.server.aggregate(A, w)
+        server, arrays = self.server, [payload.arrays for _, payload in answers]
+        members = [server.members(member.name) for member, _ in answers]
+        own = [one["contribution"] for one in arrays]
+        weights = [one.get("energies", np.ones(len(B.T), B.dtype)) for one, B in zip(arrays, own, strict=True)]
+        A, w = (np.stack([*map(among_all, parts, members)]) for parts in (own, weights))
+        evidence = None
+        if server.membership is not None:
+            spread, nearest = (np.stack([one[key] for one in arrays]) for key in ("spread", "nearest"))
+            evidence = Evidence([member.name for member, _ in answers], spread, nearest)
+        server.aggregate(A, w, evidence)
         self._report["rounds"] = t  # from here on D^g is this round's, also if the run is interrupted
         return [
             {"round": t, "client": member.name, **{key: payload.scalars[key] for key in METRICS}}
@@ -231,6 +249,8 @@ class PerMA(Strategy):
                 consensus=self.server.consensus,
                 members={member.name: member.facts for member in members},
                 matches={member.name: member.indices for member in members if member.indices is not None},
+                membership=self.server.membership,
+                sharers=self.server.names,
                 report=self._report,
                 bytes=federation.exchange.bytes,
                 seconds=time.monotonic() - self._began,
@@ -242,9 +262,14 @@ class PerMA(Strategy):
         """Write all results, whether the run ended well or not."""
         facts, server = {member.name: member.facts for member in federation.members}, self.server
         if server.matched:
-            D, consensus = server.global_dictionary, server.consensus
+            D, consensus, shared = server.shared_dictionary, server.shared_consensus, server.shared.tolist()
             self.folder.save_dictionary(D, consensus)
-            outcome = RunOutcome(self._report, facts, self.settings, D, consensus, server.idle, server.change)
+            if server.membership is not None:
+                self._report["n_global"] = len(shared)
+                sharers = zip(server.names, server.membership.members[:, shared], strict=True)
+                self._report["members"] = {name: np.flatnonzero(row).tolist() for name, row in sharers}
+            idle = [shared.index(j) for j in server.idle if j in shared]
+            outcome = RunOutcome(self._report, facts, self.settings, D, consensus, idle, server.change)
             self._report["warnings"] = warnings(outcome)
         shapes = {known["shape"] for known in facts.values() if known.get("shape")}
         if len(shapes) == 1:
@@ -266,6 +291,11 @@ class PerMA(Strategy):
     def _arrays(self) -> dict[str, NDArray[Any]]:
         """Return the arrays of D^g that are sent; empty before matching."""
         return {"global_dictionary": self.server.global_dictionary} if self.server.matched else {}
+
+    def _final_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays of the last message: D^g, and which of its atoms are still shared if some may not be."""
+        arrays, server = self._arrays(), self.server
+        return arrays if server.membership is None else {**arrays, "shared": server.membership.shared}
 
     def _not_used(self, *args: Any, **kwargs: Any) -> Any:
         """Raise: Flower's own loop would call these four methods, and `start` replaces that loop.

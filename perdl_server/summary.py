@@ -60,12 +60,12 @@ def final_metrics(clients: Mapping[str, Mapping[str, Any]], server: PermaServer,
         final["local_distance_max"] = max(distances)
     if not server.matched:
         return final
-    s, D = settings.synthetic, server.global_dictionary
+    s, D = settings.synthetic, server.shared_dictionary
     known = settings.data.source == "synthetic" and not settings.data.bends
     if known and D.shape == (s.n_features, s.n_global):
         truth = true_global_dictionary(settings.seed, s.n_features, s.n_global)
         final["global_distance"] = dictionary_distance(D, truth)
-    final["consensus"] = spread(server.consensus.tolist())
+    final["consensus"] = spread(server.shared_consensus.tolist())
     if server.change is not None:
         final["change"] = server.change
     return final

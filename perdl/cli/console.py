@@ -43,10 +43,15 @@ def print_summary(
     """
     from rich.filesize import decimal
 
+    from perdl.results.membership import members_of, who_shares
+
     final = summary["final"]
     clients, atoms = len(summary["clients"]), summary.get("n_global", 0)
+    members = members_of(summary)
     print_line(console, f"{clients} client{'s' * (clients != 1)}, {atoms} global atom{'s' * (atoms != 1)}")
-    _print_clients(console, summary["clients"], "local_distance_max" in final)
+    _print_clients(console, summary["clients"], members, "local_distance_max" in final)
+    if text := who_shares(members):
+        print_line(console, text)
     if "evaluation" in summary:
         k, n = summary["settings"]["evaluation"]["n_nonzero"], summary["settings"]["evaluation"]["n_test"]
         print_line(console, f"relative error on the last {n} test images with {k} atoms")
@@ -70,9 +75,11 @@ def print_summary(
         print_line(console, line)
 
 
-def _print_clients(console: Console, clients: Mapping[str, Mapping[str, Any]], with_truth: bool) -> None:
+def _print_clients(
+    console: Console, clients: Mapping[str, Mapping[str, Any]], members: Mapping[str, Any], with_truth: bool
+) -> None:
     """Print a row for each client."""
-    names = ("samples", "atoms", "used", "shared", "own", "error")
+    names = ("samples", "atoms", *["global atoms"] * bool(members), "used", "shared", "own", "error")
     columns = [Column("client"), *(Column(name, right=True) for name in names)]
     with_files = any("file" in facts for facts in clients.values())
     evaluated = any("held_out" in facts for facts in clients.values())
@@ -80,7 +87,9 @@ def _print_clients(console: Console, clients: Mapping[str, Mapping[str, Any]], w
     columns += [Column("file", wrap="anywhere")] * with_files + [Column("off truth", right=True)] * with_truth
     rows = []
     for name, facts in clients.items():
-        cells = [name, str(facts["n_samples"]), str(facts["n_atoms"]), f"{facts['nonzeros']:.1f}"]
+        cells = [name, str(facts["n_samples"]), str(facts["n_atoms"])]
+        cells += [f"{members[name].sum()} of {len(members[name])}" if name in members else "-"] * bool(members)
+        cells.append(f"{facts['nonzeros']:.1f}")
         cells += [f"{round(100 * facts[key])}%" if key in facts else "-" for key in ("final_shared", "final_own")]
         cells.append(f"{facts.get('final_error', float('nan')):.3g}")
         if evaluated:

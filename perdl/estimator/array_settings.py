@@ -117,6 +117,8 @@ def settings_of(params: Mapping[str, Any], names: Sequence[str], former: Fitted 
         raise SettingsError(f"clients: there is no data set {unknown[0]}; there are {', '.join(names)}")
     if former is None:
         return settings
+    if former.settings.sharing == "some":
+        raise SettingsError('sharing = "some": partial_fit cannot go on with such a run; call fit, with more rounds')
     if missing := [name for name in former.local_dictionaries if name not in names]:
         raise InputError(f"partial_fit needs the data of all clients of the model; {missing[0]} is missing")
     before, now = settings_from_values(former.summary["settings"]).flat(), settings.flat()

@@ -29,11 +29,15 @@ class PerDL(Outcome):
     Parameters
     ----------
     n_global : int or "auto"
-        Number of shared atoms r^g; "auto" takes the paths that are nearer than chance.
+        Number of shared atoms r^g; "auto" takes the paths that are nearer than chance, or with ``sharing="some"`` the
+        atoms that any two clients have alike.
     n_atoms : int, optional
         Atoms of a client in all, r_i; default as many as features.
     aggregation, matching : str
         How the server combines the clients' atoms, and how it matches them first.
+    sharing : {"all", "some"}
+        Whether every shared atom is shared by all clients, or by two or more of them, its members. "some" needs
+        ``n_global="auto"``.
     rounds : int
         Largest number of rounds T.
     tolerance : float
@@ -115,6 +119,8 @@ class PerDL(Outcome):
         What each client found on its held-out samples: ``n_samples``, ``atoms`` (a sample), ``gain`` with its 95 %
         interval ``gain_low`` to ``gain_high``, ``verdict``, and ``errors`` by number of atoms. Clients that held out
         nothing are left out.
+    membership_ : (N, r^g) array of bool
+        Whether a client shares an atom, clients in the order of ``client_names_``; all True with ``sharing="all"``.
     n_rounds_, n_features_in_ : int
         Numbers of rounds done and of features d.
     stop_reason_ : str
@@ -145,6 +151,7 @@ class PerDL(Outcome):
         *,
         aggregation: str = "mean",
         matching: str = "auto",
+        sharing: str = "all",
         rounds: int = 50,
         tolerance: float = 1e-12,
         learner: str = "orthogonal",
@@ -183,6 +190,7 @@ class PerDL(Outcome):
         self.n_atoms = n_atoms
         self.aggregation = aggregation
         self.matching = matching
+        self.sharing = sharing
         self.rounds = rounds
         self.tolerance = tolerance
         self.learner = learner
@@ -278,6 +286,9 @@ class PerDL(Outcome):
     ) -> Self:
         """Take more rounds from the present state. The first call is the same as `fit`.
 
+        With ``sharing="some"`` there is only the first call: members may have changed in the last round, and an
+        estimator does not keep the atoms that nobody shares any more.
+
         Parameters
         ----------
         datasets : list or dict
@@ -301,6 +312,10 @@ class PerDL(Outcome):
 
     def add_client(self, X: Any, name: str | None = None) -> Self:
         """Learn the local atoms of one more client. The shared atoms do not change.
+
+        With ``sharing="some"`` the client becomes a member of the shared atoms that its first dictionary has nearer
+        than chance and that its data do not contradict afterwards, see :func:`perdl.perma.adapt`. The last row of
+        ``membership_`` says which.
 
         Parameters
         ----------

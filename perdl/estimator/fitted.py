@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from perdl_server.checkpoint import Checkpoint
 
 Floats = NDArray[np.floating]
+Bools = NDArray[np.bool_]
 State = dict[str, Any]
 
 VERSION = 3
@@ -67,6 +68,8 @@ class Fitted:
         Scalars and arrays from which a client that took part can continue.
     held_out : dict of str to dict
         What each client found on its held-out samples; those that held out nothing are left out.
+    members : dict of str to (r_g,) bool array
+        The shared atoms that each client shares; empty if all clients share all.
     """
 
     summary: dict[str, Any]
@@ -79,6 +82,7 @@ class Fitted:
     usage: dict[str, Floats]
     states: dict[str, State]
     held_out: dict[str, dict[str, Any]]
+    members: dict[str, Bools] = field(default_factory=dict)
 
     @property
     def settings(self) -> Settings:
@@ -86,7 +90,7 @@ class Fitted:
         return settings_from_values(self.summary["settings"]).with_agreed_scale(self.summary.get("agreed_scale", []))
 
     def model(self, name: str) -> ClientModel:
-        """Return one client's model.
+        """Return one client's model. In its D^g, atoms that it does not share are zero.
 
         Parameters
         ----------
@@ -95,9 +99,10 @@ class Fitted:
         """
         coder = self.settings.for_client(name).make_coder(self.scales[name])
         whole = Cut("", 0, 0, (len(self.global_dictionary),))
-        return ClientModel(
-            self.global_dictionary, self.local_dictionaries[name], self.preprocessings[name], coder, whole
+        D_g = (
+            np.where(self.members[name], self.global_dictionary, 0) if name in self.members else self.global_dictionary
         )
+        return ClientModel(D_g, self.local_dictionaries[name], self.preprocessings[name], coder, whole)
 
     def joined_by(self, name: str, rows: Floats) -> Fitted:
         """Return this result with one more client, aligned to D^g. D^g does not change.
@@ -113,12 +118,13 @@ class Fitted:
         data, learning = _prepared(name, rows, s), s.for_client(name)
         client = ClientLearner(data.Y, learning, s.seed, name)
         first = client.dictionary
-        D_l = adapt(client, self.global_dictionary, rounds=s.rounds, tolerance=s.tolerance)
+        D_l = adapt(client, self.global_dictionary, rounds=s.rounds, tolerance=s.tolerance, sharing=s.sharing)
         joined = replace(
             self,
             local_dictionaries={**self.local_dictionaries, name: D_l},
             preprocessings={**self.preprocessings, name: data.preprocessing},
             scales={**self.scales, name: rms(data.Y)},
+            members=self.members if client.members is None else {**self.members, name: client.members},
         )
         one = joined.model(name)
         filled = complete(data.Y, one.dictionary, one.coder)
@@ -223,6 +229,7 @@ def _federate(
         usage={name: run.usage[name] for name in samples},
         states={name: {**p.scalars, **p.arrays} for name, p in zip(samples, after, strict=True)},
         held_out={name: facts["held_out"] for name, facts in run.clients.items() if "held_out" in facts},
+        members={name: run.members[name] for name in samples if name in run.members},
     )
 
 
@@ -277,8 +284,9 @@ def save_fitted(path: Path, head: Mapping[str, Any], fitted: Fitted) -> None:
     arrays = {"global": fitted.global_dictionary, "consensus": fitted.consensus}
     clients = []
     for i, name in enumerate(fitted.local_dictionaries):
-        own = {"local": fitted.local_dictionaries[name], "usage": fitted.usage[name]}
+        own: dict[str, NDArray[Any]] = {"local": fitted.local_dictionaries[name], "usage": fitted.usage[name]}
         own |= fitted.preprocessings[name].arrays()
+        own |= {"members": fitted.members[name]} if name in fitted.members else {}
         arrays |= {f"{i} {key}": value for key, value in own.items()}
         kept, state = _parted(fitted.states.get(name, {}))
         arrays |= {f"{i} state {key}": value for key, value in kept.items()}
@@ -324,5 +332,6 @@ def load_fitted(path: Path) -> tuple[dict[str, Any], Fitted]:
         usage={name: arrays[f"{mark}usage"] for name, (mark, _) in clients.items()},
         states=states,
         held_out={name: told for name, (_, client) in clients.items() if (told := client.get("held_out"))},
+        members={name: arrays[f"{mark}members"] for name, (mark, _) in clients.items() if f"{mark}members" in arrays},
     )
     return head, fitted

@@ -43,7 +43,8 @@ class Outcome(Parameters):
         Returns
         -------
         (n, r_i) array or data frame
-            Codes of the r^g global atoms first. `set_output` chooses the kind of table.
+            Codes of the r^g global atoms first; zero for those that the client does not share. `set_output` chooses
+            the kind of table.
         """
         X = collected(X)
         model, Y = self._model(X, client)
@@ -217,6 +218,8 @@ class Outcome(Parameters):
         self.consensus_ = fitted.consensus
         self.usage_ = fitted.usage
         self.held_out_ = fitted.held_out
+        every = np.ones(fitted.global_dictionary.shape[1], dtype=bool)
+        self.membership_ = np.array([fitted.members.get(name, every) for name in self.client_names_])
         self.n_rounds_ = int(fitted.summary["rounds"])
         self.stop_reason_ = str(fitted.summary["stop_reason"])
         self.history_ = fitted.history

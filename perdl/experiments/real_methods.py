@@ -21,7 +21,8 @@ from perdl.experiments.personalized_pca import personalized_pca
 from perdl.experiments.real_data import EXTRA, Sites
 from perdl.perma import perma
 from perdl_client.learning.client import ClientLearner
-from perdl_server.algorithm.matching import MatchingError, global_matching, suggest_n_global, unrelated_edges
+from perdl_server.algorithm.matching import MatchingError, global_matching, suggest_n_global
+from perdl_server.algorithm.null import path_null
 
 Floats = NDArray[np.floating]
 Dictionaries = dict[str, Floats]
@@ -152,7 +153,7 @@ def nearest_path(data: Centred, settings: Settings, firsts: Mapping[str, Floats]
         return 0, 1.0
     auto = suggest_n_global(sent, list(data.train), method)[0]
     edge = global_matching(sent, 1, method=method).path_lengths[0] / (len(sent) - 1)
-    chance = unrelated_edges(len(sent[0]), tuple(D.shape[1] for D in sent), method)[0]
+    chance = path_null(len(sent[0]), tuple(D.shape[1] for D in sent), method).mean[0]
     return auto, float(edge / chance) if chance > 0 else 1.0
 
 

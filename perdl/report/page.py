@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.filesize import decimal
 
 from common.evaluation import evaluation_of
@@ -19,6 +18,7 @@ from perdl.report.figures import FIGURES
 from perdl.report.figures.participation import answered_rounds
 from perdl.report.figures.variance import explained_parts, main_finding
 from perdl.report.words import counted, first_of, sentence_case
+from perdl.results.membership import who_shares
 from perdl.results.run_result import RunResult, as_result
 
 REPORT = "report.html"
@@ -151,7 +151,10 @@ def _lead(result: RunResult) -> str:
     s, r_g, d = result.summary, result.global_dictionary.shape[1], len(result.global_dictionary)
     if result.client:
         own, used = result.local_dictionaries[result.client].shape[1], len(result.by_energy(result.client))
-        text = f"The model of {result.client}: {counted(r_g, 'shared atom')} and {own} of its own over {d} features."
+        mine = f"{len(result.shared_atoms)} of " if result.lacking(result.client) else ""
+        text = (
+            f"The model of {result.client}: {mine}{counted(r_g, 'shared atom')} and {own} of its own over {d} features."
+        )
         text += f" Its samples use {used} of its own." if used < own else ""
         u = result.usage.get(result.client)
         if u is not None and r_g:
@@ -161,10 +164,11 @@ def _lead(result: RunResult) -> str:
             text += f" The relative error of its data is {result.measures['error']:.2g}."
         evaluation = evaluation_of(result.measures)
         return text + (f" {sentence_case(evaluation.in_words())}" if evaluation else "")
-    rounds = int(s.get("rounds", 0))
+    rounds, shared_by = int(s.get("rounds", 0)), who_shares(result.members)
     found = counted(r_g, "shared atom") + f" over {d} features" if d else "no shared atoms: nothing was matched"
     text = f"{counted(len(result.clients), 'client')}, {found}, {counted(rounds, 'round')}"
     text += f" in {s['seconds']:.1f} s. " if "seconds" in s else ". "
+    text += f"{shared_by[0].upper()}{shared_by[1:]}. " if shared_by else ""
     text += {
         "tolerance": f"It ended because no shared atom moved more than {s.get('settings', {}).get('tolerance', 0):g}.",
         "rounds": "It ended because all rounds were done.",
@@ -203,8 +207,8 @@ def _notes(result: RunResult) -> list[str]:
     notes = list(result.summary.get("warnings", []))
     r_g = result.global_dictionary.shape[1]
     if r_g and result.usage and not any("codes use" in note for note in notes):
-        dead = np.flatnonzero((np.array([u[:r_g] for u in result.usage.values()]) == 0).all(axis=0))
-        if len(dead):
+        dead = [j for j in result.shared_atoms if not any(u[j] for u in result.usage.values())]
+        if dead:
             named = ", ".join(str(j + 1) for j in dead[:10]) + (", ..." if len(dead) > 10 else "")
             notes.append(
                 f"no client's codes use shared atom{'s' * (len(dead) > 1)} {named}: nothing was learnt there, and "
@@ -314,6 +318,9 @@ def _participants(result: RunResult) -> list[dict[str, str]]:
             "rounds": f"{rounds} of {result.summary.get('rounds', 0)}" if result.metrics else "-",
             "came back": str(facts.get("returns", 0)),
         }
+        if result.members:
+            own = result.members.get(name)
+            row["shared atoms"] = "-" if own is None else f"{own.sum()} of {len(own)}"
         row |= {
             key: f"{round(100 * facts[f'final_{key}'])}%" if f"final_{key}" in facts else "-"
             for key in ("shared", "own")

@@ -6,6 +6,8 @@ import csv
 import io
 from pathlib import Path
 
+import numpy as np
+
 from common.files import write_text
 from perdl.results.run_result import RunResult
 
@@ -15,7 +17,9 @@ def write_atoms(result: RunResult, path: Path) -> None:
 
     The first column holds the names of the features, or their numbers. Then come ``shared 1``, ``shared 2``, ..., and
     for each client whose model is known the own atoms that its samples use, the one with most energy first: ``NAME own
-    3``. Numbers count from 1, as in the figures. Signs are those of the dictionary.
+    3``. Numbers count from 1, as in the figures. Signs are those of the dictionary. Where some clients share an atom
+    that others lack, its column is called ``shared 1 of 7 clients``. The table of a client's own folder has the shared
+    atoms that this client shares.
 
     Parameters
     ----------
@@ -25,7 +29,9 @@ def write_atoms(result: RunResult, path: Path) -> None:
         File to write.
     """
     D = result.global_dictionary
-    columns = {f"shared {k + 1}": D[:, k] for k in range(D.shape[1])}
+    members = [] if result.client else list(result.members.values())
+    of = [f" of {count} clients" for count in np.sum(members, axis=0)] if members else [""] * D.shape[1]
+    columns = {f"shared {k + 1}{of[k]}": D[:, k] for k in result.shared_atoms}
     for client, own in result.local_dictionaries.items():
         columns |= {f"{client} own {k + 1}": own[:, k] for k in result.by_energy(client)}
     d = max((len(column) for column in columns.values()), default=0)

@@ -13,12 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.errors import PerdlError
+from perdl.results.membership import all_and_some, members_of
 from perdl_client.model import FILE, load_model
 
 if TYPE_CHECKING:
     from perdl.estimator.estimator import PerDL
 
 Floats = NDArray[np.floating]
+Bools = NDArray[np.bool_]
 
 UNUSED = 1e-4
 """An atom with a smaller share of the energy of the data is unused."""
@@ -42,6 +44,8 @@ class RunResult:
         Local dictionary of each client; empty for a server's folder, because clients keep theirs.
     usage : dict of str to (r,) array
         Share of the energy of a client's data that each of its atoms carries, global atoms first.
+    members : dict of str to (r_g,) bool array
+        The shared atoms that each client shares; empty if all clients share all (``sharing = "all"``).
     history : list of dict
         One row per round.
     metrics : list of dict
@@ -64,6 +68,7 @@ class RunResult:
     consensus: Floats
     local_dictionaries: dict[str, Floats] = field(default_factory=dict)
     usage: dict[str, Floats] = field(default_factory=dict)
+    members: dict[str, Bools] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
     metrics: list[dict[str, Any]] = field(default_factory=list)
     shape: tuple[int, ...] = ()
@@ -77,9 +82,11 @@ class RunResult:
         where = "" if self.folder is None else f"{str(self.folder)!r}: "
         if self.client:
             own = self.local_dictionaries[self.client].shape[1]
+            r_g = len(self.shared_atoms)
             return f"RunResult({where}{self.client}'s model, {r_g} global atoms, {own} of its own)"
+        shared = f" ({text})" if (text := all_and_some(self.members)) else ""
         return (
-            f"RunResult({where}{len(self.clients)} clients, {r_g} global atoms, {s.get('rounds', 0)} rounds, "
+            f"RunResult({where}{len(self.clients)} clients, {r_g} global atoms{shared}, {s.get('rounds', 0)} rounds, "
             f"{s.get('stop_reason')})"
         )
 
@@ -92,6 +99,22 @@ class RunResult:
     def clients(self) -> dict[str, dict[str, Any]]:
         """What the server knows of each client."""
         return dict(self.summary.get("clients", {}))
+
+    @property
+    def shared_atoms(self) -> list[int]:
+        """Indices of the shared atoms; of a client's own folder those that this client shares."""
+        mine = self.members.get(self.client)
+        return list(range(self.global_dictionary.shape[1])) if mine is None else np.flatnonzero(mine).tolist()
+
+    def lacking(self, client: str) -> list[int]:
+        """Return the indices of the shared atoms that a client does not share.
+
+        Parameters
+        ----------
+        client : str
+            Name of the client.
+        """
+        return np.flatnonzero(~self.members[client]).tolist() if client in self.members else []
 
     def atoms(self, client: str | None = None) -> Floats:
         """Return the atoms of a client (d, r_l), or the shared atoms (d, r_g).
@@ -126,7 +149,10 @@ class RunResult:
             Client whose own atoms are meant. By default the shared atoms are.
         """
         energies = self.energies(client)
-        return [] if energies is None else [int(k) for k in np.flatnonzero(energies < UNUSED)]
+        if energies is None:
+            return []
+        known = range(len(energies)) if client is not None else self.shared_atoms
+        return [k for k in known if energies[k] < UNUSED]
 
     def by_energy(self, client: str | None = None) -> list[int]:
         """Return the indices of the :meth:`atoms` in use, those with most energy first; all of them if not known.
@@ -138,7 +164,7 @@ class RunResult:
         """
         energies = self.energies(client)
         if energies is None:
-            return list(range(self.atoms(client).shape[1]))
+            return self.shared_atoms if client is None else list(range(self.atoms(client).shape[1]))
         order = np.argsort(-energies, kind="stable")
         return [int(k) for k in order if energies[k] >= UNUSED]
 
@@ -177,6 +203,7 @@ def read_run(folder: str | Path) -> RunResult:
         consensus=consensus,
         local_dictionaries={name: model.local_dictionary for name, model in models.items()},
         usage={name: model.usage for name, model in models.items()},
+        members=members_of(summary),
         history=_rows(folder / "rounds.jsonl"),
         metrics=_rows(folder / "metrics.jsonl"),
         shape=shape,
@@ -204,6 +231,7 @@ def read_client(folder: str | Path) -> RunResult:
     """
     folder = Path(folder)
     model, name = load_model(folder), folder.resolve().name
+    shares: Bools = np.any(model.global_dictionary, axis=0)  # atoms that the client does not share are zero
     return RunResult(
         folder=folder,
         summary={},
@@ -211,6 +239,7 @@ def read_client(folder: str | Path) -> RunResult:
         consensus=np.empty(0),
         local_dictionaries={name: model.local_dictionary},
         usage={name: model.usage},
+        members={} if shares.all() else {name: shares},
         shape=model.cut.piece,
         feature_names=model.names,
         is_series=model.cut.kind == "window",
@@ -288,6 +317,7 @@ def _of_estimator(model: PerDL) -> RunResult:
         consensus=model.consensus_,
         local_dictionaries={name: components.T for name, components in model.local_components_.items()},
         usage=model.usage_,
+        members=model._known().members,
         history=model.history_,
         shape=shape,
         feature_names=tuple(map(str, getattr(model, "feature_names_in_", ()))),

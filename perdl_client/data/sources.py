@@ -54,6 +54,7 @@ def truth(identity: Identity, settings: Settings) -> ClientTruth | None:
         sparsity=s.sparsity,
         amplitude=s.amplitude,
         noise=s.noise,
+        absence=s.absence,
     )
 
 

@@ -21,13 +21,21 @@ from common.learners import LEARNERS
 from common.learning_settings import LearningSettings
 from common.rng import stream
 from common.statistics import atom_energies, rms, used_atoms
+from perdl_client.learning.evidence import evidence
 from perdl_client.learning.initialization import best_warm_up, first_dictionary, objective, schedule
-from perdl_client.learning.local_update import LocalUpdate, local_update, refine_local_dictionary, retract
-from perdl_client.learning.missing import complete, observed_features
+from perdl_client.learning.local_update import (
+    LocalUpdate,
+    align,
+    local_update,
+    refine_local_dictionary,
+    retract,
+)
+from perdl_client.learning.missing import complete, observed_features, zero_filled
 from perdl_client.learning.outliers import mark
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.intp]
+Bools = NDArray[np.bool_]
 
 _CLEARLY = 0.99
 """An objective above this share of the former one has not fallen. Noise changes it by less, a wrong basin by more."""
@@ -112,6 +120,8 @@ class ClientLearner:
         Dictionary to continue from: D_i^(0) before the split, D^l_i after it. Default: `start` learns D_i^(0).
     watch : Watch, optional
         State of the stall detection to continue from.
+    members : (r_g,) bool array, optional
+        The global atoms that the client shares, to continue from. Default: all.
 
     Attributes
     ----------
@@ -119,6 +129,8 @@ class ClientLearner:
         D_i^(0) until `split`, D^l_i from then on.
     watch : Watch
         State of the stall detection.
+    members : (r_g,) bool array, optional
+        The global atoms that the client shares; None if all clients share all.
 
     Notes
     -----
@@ -136,11 +148,12 @@ class ClientLearner:
         min_samples: int | None = None,
         dictionary: Floats | None = None,
         watch: Watch = NOTHING_SEEN,
+        members: Bools | None = None,
     ) -> None:
         self.Y, self.learning, self.seed, self.name = Y, learning, seed, name
         self.min_samples = learning.min_samples if min_samples is None else min_samples
         self.learner, self.coder = LEARNERS[learning.learner], learning.make_coder(rms(Y))
-        self._dictionary, self.watch = dictionary, watch
+        self._dictionary, self.watch, self.members = dictionary, watch, members
 
     @property
     def dictionary(self) -> Floats:
@@ -159,20 +172,95 @@ class ClientLearner:
         -------
         Start
         """
-        D = self.dictionary
-        X = self.coder(complete(self.trusted(D), D, self.coder), D)
+        X = self._codes()
         used = used_atoms(X, self.learning.min_usage, self.min_samples)
         return Start(used, self.dictionary[:, used], atom_energies(X)[used], X)
 
-    def split(self, indices: Ints) -> None:
+    def _codes(self) -> Floats:
+        D = self.dictionary
+        return self.coder(complete(self.trusted(D), D, self.coder), D)
+
+    def split(self, indices: Ints, sharing: str = "all") -> None:
         """Remove the atoms that are global. The rest is D^l_i.
 
         Parameters
         ----------
         indices : (r_g,) int array
-            Columns of ``dictionary``.
+            Columns of ``dictionary``; negative where the client has no such atom.
+        sharing : {"all", "some"}
+            Whether the client takes part in all global atoms, or in those that it has. With ``all`` it gives up the
+            atoms that it uses least for those that it lacks.
         """
-        self._dictionary = np.delete(self.dictionary, indices, axis=1)
+        has = indices >= 0
+        gone = indices[has]
+        if sharing == "some":
+            self.members = has
+        elif not has.all():
+            energies = atom_energies(self._codes())
+            energies[gone] = np.inf
+            gone = np.concatenate([gone, np.argsort(energies, kind="stable")[: np.count_nonzero(~has)]])
+        self._dictionary = np.delete(self.dictionary, gone, axis=1)
+
+    def share(self, members: Bools, global_dictionary: Floats) -> None:
+        """Change which global atoms the client shares, as the server says.
+
+        An atom that it leaves becomes an own atom. An atom that it joins takes the place of the nearest own atom.
+
+        Parameters
+        ----------
+        members : (r_g,) bool array
+            The atoms that it shares from now on.
+        global_dictionary : (d, r_g) array
+            D^g as received.
+        """
+        before = members if self.members is None else self.members
+        joined, left, D_l = members & ~before, before & ~members, self.dictionary
+        if joined.any():
+            found = align(global_dictionary[:, joined], D_l)[0]
+            D_l = np.delete(D_l, found, axis=1)
+        if left.any():
+            D_l = np.hstack([D_l, global_dictionary[:, left]])
+        self._dictionary, self.members = D_l, members
+        if not np.array_equal(before, members):
+            self.watch = NOTHING_SEEN
+
+    def keep(self, atoms: Ints) -> None:
+        """Forget all but some of the global atoms; the client must share none of the others.
+
+        Parameters
+        ----------
+        atoms : (k,) int array
+            The atoms of D^g that are left.
+        """
+        if self.members is not None:
+            self.members = self.members[atoms]
+
+    def evidence(self, new: LocalUpdate, global_dictionary: Floats) -> tuple[Floats, Floats]:
+        """Return what the client tells of its membership after an update, see :func:`.evidence.evidence`.
+
+        Parameters
+        ----------
+        new : LocalUpdate
+            Result of the update.
+        global_dictionary : (d, r_g) array
+            D^g as received.
+
+        Returns
+        -------
+        spread, nearest : (r_g,) array
+        """
+        members = np.ones(global_dictionary.shape[1], dtype=bool) if self.members is None else self.members
+        return evidence(zero_filled(self.Y), new, members, global_dictionary)
+
+    def shared(self, global_dictionary: Floats) -> Floats:
+        """Return the global atoms that the client shares, (d, m): all of them if all clients share all.
+
+        Parameters
+        ----------
+        global_dictionary : (d, r_g) array
+            D^g as received.
+        """
+        return global_dictionary if self.members is None else global_dictionary[:, self.members]
 
     def update(self, global_dictionary: Floats, t: int) -> LocalUpdate:
         """Do the client's part of round ``t``: refine, restart the local block if it is stuck, one local update.
@@ -189,7 +277,7 @@ class ClientLearner:
         LocalUpdate
             Only its contribution (`LocalUpdate.contribution`) and, for ``energy``, its energies are sent.
         """
-        D_g, D_l, learning = global_dictionary, self.finish(global_dictionary), self.learning
+        D_g, D_l, learning = self.shared(global_dictionary), self.finish(global_dictionary), self.learning
         Y = self.trusted(np.hstack([D_g, D_l]))
         D_l = refine_local_dictionary(Y, D_g, D_l, self.learner, self.coder, learning.refine_steps, learning.step_size)
         if learning.local_restarts and self.watch.stalled(t):
@@ -229,7 +317,8 @@ class ClientLearner:
         -------
         (d, r_l) array
         """
-        return retract(global_dictionary, self.dictionary) if self.learner.orthonormal else self.dictionary
+        D_g = self.shared(global_dictionary)
+        return retract(D_g, self.dictionary) if self.learner.orthonormal else self.dictionary
 
 
 def restart_local_dictionary(

@@ -35,6 +35,8 @@ class LocalUpdate:
         D^{l,(t+1)}_i.
     energies : (r_g,) array
         w_ij, the energy of each global atom's code row.
+    local_energies : (r_l,) array
+        The same of the local atoms.
     procrustes_contribution : (d, r_g) array
         D^g_i P^gg_i, where Y X' = D P is the polar decomposition over all atoms. ``procrustes`` sends it.
     error : float
@@ -50,6 +52,7 @@ class LocalUpdate:
     global_dictionary: Floats
     local_dictionary: Floats
     energies: Floats
+    local_energies: Floats
     procrustes_contribution: Floats
     error: float
     objective: float
@@ -124,6 +127,7 @@ def local_update(
         global_dictionary=shared,
         local_dictionary=step.dictionary[:, rest],
         energies=(X[kept] ** 2).sum(axis=1),
+        local_energies=(X[rest] ** 2).sum(axis=1),
         procrustes_contribution=shared @ ((stretch + stretch.T) / 2) if r_g else shared,
         error=error,
         objective=float(misfit * np.linalg.norm(zero_filled(Y)) ** 2 + coder.penalty * nonzeros),

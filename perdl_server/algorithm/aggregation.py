@@ -31,9 +31,10 @@ from numpy.typing import NDArray
 from common.aggregations import AGGREGATIONS
 from common.errors import SettingsError
 from common.polar import polar_factor
-from perdl_server.algorithm.matching import Matching
 
 Floats = NDArray[np.floating]
+Ints = NDArray[np.intp]
+Bools = NDArray[np.bool_]
 Combine = Callable[[Floats, Floats, Floats], Floats]
 
 
@@ -207,15 +208,48 @@ def combiner(name: str, trim: float = 0.3) -> Combine:
     return turned
 
 
+def over_members(combine: Combine, A: Floats, w: Floats, present: Floats, members: Bools) -> Floats:
+    """Aggregate each atom over its members. Atoms without members keep their present value.
+
+    Atoms with the same members are aggregated together, so that an orthonormal aggregation makes them orthonormal.
+
+    Parameters
+    ----------
+    combine : callable
+        The aggregation.
+    A : (N, d, r) array
+        Aligned contributions; columns of others than members are not read.
+    w : (N, r) array
+        Their energies.
+    present : (d, r) array
+        The present D^g.
+    members : (N, r) bool array
+        Members of each atom.
+
+    Returns
+    -------
+    (d, r) array
+    """
+    if members.all():
+        return combine(A, w, present)
+    out = present.copy()
+    patterns, which = np.unique(members, axis=1, return_inverse=True)
+    for k, pattern in enumerate(patterns.T):
+        rows, atoms = np.flatnonzero(pattern), np.flatnonzero(which.ravel() == k)
+        if len(rows):
+            out[:, atoms] = combine(A[rows][:, :, atoms], w[rows][:, atoms], present[:, atoms])
+    return out
+
+
 def _combine(name: str, trim: float) -> Combine:
     combine = COMBINE[name]
     return functools.partial(trimmed, trim=trim) if combine is trimmed else combine
 
 
 def first_average(
-    dictionaries: Sequence[Floats], usages: Sequence[Floats], matching: Matching, name: str, trim: float = 0.3
+    dictionaries: Sequence[Floats], usages: Sequence[Floats], indices: Ints, signs: Floats, name: str, trim: float = 0.3
 ) -> tuple[Floats, Floats]:
-    """Aggregate the atoms of each path to D^{g,(0)}.
+    """Aggregate the matched atoms to D^{g,(0)}.
 
     Parameters
     ----------
@@ -223,8 +257,10 @@ def first_average(
         Dictionaries that were matched.
     usages : sequence of (m_i,) arrays
         Energy of each atom.
-    matching : Matching
-        Result of matching.
+    indices : (N, r_g) int array
+        The atom of client i on path j; negative if it has none.
+    signs : (N, r_g) array, +1 or -1
+        Signs that align these atoms.
     name : str
         Name of the aggregation. Before the first round there are no stretched atoms, so ``procrustes`` begins with
         ``energy``.
@@ -234,24 +270,26 @@ def first_average(
     Returns
     -------
     contributions : (N, d, r_g) array
-        The aligned atoms of each client.
+        The aligned atoms of each client; zero where it has none.
     global_dictionary : (d, r_g) array
 
     Raises
     ------
     SettingsError
-        If the aggregation is orthonormal and there are more global atoms than features.
+        If the aggregation is orthonormal and a client has more global atoms than features.
     """
-    d, r_g = matching.global_dictionary.shape
-    if AGGREGATIONS[name].orthonormal and r_g > d:
-        raise SettingsError(f'n_global = {r_g}: must be at most the {d} features for aggregation = "{name}"')
-    chosen = zip(dictionaries, matching.indices, matching.signs, strict=True)
-    A = np.stack([D[:, index] * sign for D, index, sign in chosen])
-    w = np.stack([usage[index] for usage, index in zip(usages, matching.indices, strict=True)])
+    d, r_g = len(dictionaries[0]), indices.shape[1]
+    members = indices >= 0
+    most = int(members.sum(axis=1).max(initial=0))
+    if AGGREGATIONS[name].orthonormal and most > d:
+        raise SettingsError(f'n_global = {most}: must be at most the {d} features for aggregation = "{name}"')
+    A = np.zeros((len(dictionaries), d, r_g), dtype=dictionaries[0].dtype)
+    w = np.zeros((len(dictionaries), r_g), dtype=dictionaries[0].dtype)
+    for i, (D, usage) in enumerate(zip(dictionaries, usages, strict=True)):
+        own = members[i]
+        A[i][:, own], w[i, own] = D[:, indices[i, own]] * signs[i, own], usage[indices[i, own]]
     start = "energy" if AGGREGATIONS[name].contribution == "procrustes" else name
-    if start == "mean":
-        return A, matching.global_dictionary
-    return A, _combine(start, trim)(A, w, matching.global_dictionary)
+    return A, over_members(_combine(start, trim), A, w, over_members(mean, A, w, A[0], members), members)
 
 
 def idle_atoms(A: Floats, w: Floats) -> list[int]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from common.dictionaries import atom_distances
+from common.dictionaries import ABSENT, atom_distances
 from common.errors import SettingsError
 from perdl_server.algorithm.null import path_null
 from perdl_server.algorithm.star import pair_atoms, star_paths
@@ -118,21 +118,27 @@ def global_matching(
 
 
 def align(global_dictionary: Floats, dictionary: Floats) -> Ints:
-    """Pair every global atom with an atom of a late client, at the least sum of squared distances.
+    """Pair every global atom with an atom of a client that was not matched, at the least sum of squared distances.
 
     Parameters
     ----------
     global_dictionary : (d, r_g) array
         D^g.
     dictionary : (d, m) array
-        Dictionary of the late client, ``m >= r_g``.
+        Dictionary of the client.
 
     Returns
     -------
     indices : (r_g,) int
-        An atom of ``dictionary`` for each global atom, all different.
+        An atom of ``dictionary`` for each global atom, all different; -1 for the ``r_g - m`` that are left over if the
+        client has fewer atoms.
     """
-    return pair_atoms(global_dictionary, dictionary)[0]
+    r_g, m = global_dictionary.shape[1], dictionary.shape[1]
+    if m >= r_g:
+        return pair_atoms(global_dictionary, dictionary)[0]
+    indices = np.full(r_g, ABSENT, dtype=np.intp)
+    indices[pair_atoms(dictionary, global_dictionary)[0]] = np.arange(m)
+    return indices
 
 
 def suggest_n_global(

@@ -55,7 +55,7 @@ class Member:
     usage : (m,) array
         Energies of these atoms.
     indices : (r_g,) int array, optional
-        Which of these atoms are global. They are sent until it has answered a message.
+        Which of these atoms are global, -1 where it has none. They are sent until it has answered a message.
     """
 
     name: str
@@ -69,11 +69,6 @@ class Member:
     usage: Floats = field(default_factory=lambda: np.empty(0))
     indices: NDArray[np.intp] | None = None
 
-    @property
-    def own_arrays(self) -> dict[str, NDArray[np.intp]]:
-        """Arrays that only this member is sent."""
-        return {} if self.indices is None else {"indices": self.indices}
-
 
 class Members(list[Member]):
     """The members of a run, ordered by name.
@@ -81,7 +76,7 @@ class Members(list[Member]):
     Parameters
     ----------
     settings : Settings
-        Settings of the run. It uses ``n_clients``, ``quorum`` and ``n_global``.
+        Settings of the run. It uses ``n_clients`` and ``quorum``.
     server : PermaServer
         Owner of D^g; late clients are aligned to it.
     members : iterable of Member
@@ -125,8 +120,8 @@ class Members(list[Member]):
                 "the folder of that one"
             )
         if matched and _needs_match(new, member or new):
-            d, r_g = self._server.global_dictionary.shape
-            if why := find_mismatches([*(other for other in self if other is not member), new], r_g, d).get(new.name):
+            others, d = [other for other in self if other is not member], len(self._server.global_dictionary)
+            if why := find_mismatches([*others, new], d).get(new.name):
                 return why
         if member is None and len(self) >= n_clients:
             return (
@@ -158,7 +153,7 @@ class Members(list[Member]):
         with about(client=new.name):
             _log.info("%s", "is back" if new.returning else "joins the run")
         if _needs_match(new, member):
-            member.indices = self._server.align(new.dictionary)
+            member.indices = self._server.admit(new.name, new.dictionary)
         member.dictionary = np.empty((0, 0))  # the server keeps no client's atoms
         member.facts = new.facts | member.facts
         member.facts["returns"] = member.facts.get("returns", 0) + 1
@@ -168,8 +163,7 @@ class Members(list[Member]):
 
     def remove_mismatches(self) -> dict[int, str]:
         """Remove the members that do not fit the others, and return why, by node."""
-        n_global = self._settings.n_global
-        wrong = find_mismatches(self, n_global if isinstance(n_global, int) else 0)
+        wrong = find_mismatches(self)
         removed = {member.node: wrong[member.name] for member in self if member.name in wrong}
         self[:] = [member for member in self if member.name not in wrong]
         return removed
@@ -180,15 +174,13 @@ def _needs_match(new: Member, member: Member) -> bool:
     return not new.step and not (member.indices is not None and new.returning)
 
 
-def find_mismatches(clients: Sequence[Member], n_global: int, n_features: int | None = None) -> dict[str, str]:
+def find_mismatches(clients: Sequence[Member], n_features: int | None = None) -> dict[str, str]:
     """Return the clients that do not fit the others, by name, and why.
 
     Parameters
     ----------
     clients : sequence of Member
         Clients with their first dictionaries. Their ``facts`` hold the hash of the features' names.
-    n_global : int
-        Fewest atoms that each client needs.
     n_features : int, optional
         d; default the number that most clients have.
     """
@@ -206,13 +198,11 @@ def find_mismatches(clients: Sequence[Member], n_global: int, n_features: int | 
     sizes = [len(client.dictionary) for client in clients]
     d = n_features or max(sizes, key=sizes.count, default=0)
     typical = "the run" if n_features else next((client.name for client in clients if len(client.dictionary) == d), "")
-    for name, (size, n_atoms) in ((client.name, client.dictionary.shape) for client in clients):
+    for name, size in ((client.name, len(client.dictionary)) for client in clients):
         if size != d:
             found[name] = (
                 f"{name} has {size} features, {typical} has {d}: all clients' samples must have the same features in "
                 "the same order (a client leaves columns out with --drop COLUMN; samples that are in columns are read "
                 "with --samples-in columns)"
             )
-        elif n_atoms < n_global:
-            found[name] = f"{name} has {n_atoms} usable atoms, fewer than n_global = {n_global}"
     return found

@@ -35,8 +35,8 @@ class Question:
         Flower's type of the message.
     when : str
         The phase in words, for messages.
-    check : callable (Payload) -> object
-        Raises ProtocolError if an answer is not valid.
+    check : callable (Payload, str) -> object
+        Raises ProtocolError if the answer of the named client is not valid.
     arrays : dict of str to array
         Arrays that every member is sent.
     scalars : dict of str to int
@@ -47,7 +47,7 @@ class Question:
 
     kind: str
     when: str
-    check: Callable[[Payload], object]
+    check: Callable[[Payload, str], object]
     arrays: dict[str, NDArray[Any]]
     scalars: dict[str, int] = field(default_factory=dict)
     answers: dict[str, Payload] = field(default_factory=dict)

@@ -201,7 +201,8 @@ class Federation:
         arrays : dict
             Holds D^g.
         """
-        for member, payload in self.ask(Question(FINISH, "the end", _final_facts, arrays)):
+        question = Question(FINISH, "the end", lambda payload, name: _final_facts(payload), arrays)
+        for member, payload in self.ask(question):
             _learn_final_facts(member, payload)
 
     def dismiss(self, arrays: dict[str, NDArray[Any]], why: str) -> None:
@@ -217,7 +218,7 @@ class Federation:
         members, questions = {member.node: member for member in self.members}, {}
         for node in self.admission.candidates:
             member = members.get(node.id)
-            content = {**arrays, **member.own_arrays} if member and arrays else {}
+            content = {**arrays, **self._own_arrays(member)} if member and arrays else {}
             reason = (member.fault if member else "") or node.refusal or why
             questions[member or node] = Message(pack(content, run=self.run, reason=reason), node.id, FINISH)
         self.exchange.open.clear()
@@ -269,18 +270,24 @@ class Federation:
     def _send(self, question: Question, members: Iterable[Member]) -> None:
         messages = {}
         for member in members:
-            content = pack({**question.arrays, **member.own_arrays}, run=self.run, **question.scalars)
+            content = pack({**question.arrays, **self._own_arrays(member)}, run=self.run, **question.scalars)
             messages[member] = Message(content, member.node, question.kind)
         self.exchange.ask(question.phase, messages)
         for member in messages:
             member.state = State.ASKED if member in self.exchange.open else State.AWAY
+
+    def _own_arrays(self, member: Member) -> dict[str, NDArray[Any]]:
+        """Return the arrays that only this member is sent: its matched atoms, and which atoms it shares."""
+        members = self.server.members(member.name)
+        own: dict[str, NDArray[Any]] = {} if member.indices is None else {"indices": member.indices}
+        return own if members is None else {**own, "members": members}
 
     def _take_answer(self, question: Question, member: Member, reply: Message) -> None:
         try:
             payload = content_of(reply)
             if payload.scalar("client", str) != member.name:
                 raise ProtocolError("answered under another client's name")
-            question.check(payload)
+            question.check(payload, member.name)
         except GoneError:
             member.state = State.AWAY
         except PerdlError as error:

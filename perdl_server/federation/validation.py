@@ -9,6 +9,7 @@ from common.aggregations import Aggregation
 from common.protocol import Payload, ProtocolError
 
 Floats = NDArray[np.floating]
+Bools = NDArray[np.bool_]
 
 METRICS = ("error_before_update", "nonzeros", "reassigned")
 
@@ -17,8 +18,13 @@ _PROPORTION = 1e3
 
 _NOTHING = 1e-6
 
+_FAR = 2.0
+"""Largest distance of atoms of norm one."""
 
-def check_update(payload: Payload, t: int, present: Floats, aggregation: Aggregation) -> None:
+
+def check_update(
+    payload: Payload, t: int, present: Floats, aggregation: Aggregation, members: Bools | None = None
+) -> None:
     """Check a client's answer to round ``t``.
 
     Parameters
@@ -31,6 +37,8 @@ def check_update(payload: Payload, t: int, present: Floats, aggregation: Aggrega
         D^g in the question.
     aggregation : Aggregation
         Says which arrays are needed.
+    members : (r_g,) bool array, optional
+        The atoms that the client shares, if there are some that it does not.
 
     Raises
     ------
@@ -38,6 +46,12 @@ def check_update(payload: Payload, t: int, present: Floats, aggregation: Aggrega
         If the round differs, an array has the wrong shape or type or is not finite, an atom is zero or far too large,
         an energy is negative, or a metric is missing.
     """
+    if members is not None:
+        for key in ("spread", "nearest"):
+            values = payload.array(key, members.shape)
+            if (values < 0).any() or (values > _FAR).any():
+                raise ProtocolError(f"{key} is no distance of atoms: {values.min():.3g} to {values.max():.3g}")
+        present = present[:, members]
     answered = payload.scalar("round", int)
     if answered != t:
         raise ProtocolError(f"answered round {answered}, was asked for round {t}")

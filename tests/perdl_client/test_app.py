@@ -106,7 +106,7 @@ def test_with_auto_the_first_width_holds_for_the_whole_run(tmp_path, monkeypatch
     assert refused(first_update(client, width=5, indices=None, t=2), "sent 5 global atoms, 2 were agreed")
 
 
-@pytest.mark.parametrize("indices", [(0, 0, 1), (0, 1, 6), (-1, 0, 1), None])
+@pytest.mark.parametrize("indices", [(0, 0, 1), (0, 1, 6), (-2, 0, 1), None])
 def test_indices_must_be_the_clients_own(client, indices):
     assert first_update(client, indices=indices).has_error()
 

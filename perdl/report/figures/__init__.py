@@ -6,6 +6,7 @@ from perdl.report.figure import FigureKind
 from perdl.report.figures.atoms import ATOMS, OWN_ATOMS
 from perdl.report.figures.convergence import CONVERGENCE
 from perdl.report.figures.gain import GAIN
+from perdl.report.figures.membership import MEMBERSHIP
 from perdl.report.figures.participation import PARTICIPATION
 from perdl.report.figures.path_lengths import PATH_LENGTHS
 from perdl.report.figures.usage import USAGE
@@ -19,6 +20,7 @@ FIGURES: dict[str, FigureKind] = {
     "atoms": ATOMS,
     "own_atoms": OWN_ATOMS,
     "usage": USAGE,
+    "membership": MEMBERSHIP,
     "participation": PARTICIPATION,
 }
 """By name, in the order of the report."""

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from perdl.report.figure import NO_MODELS, FigureKind, Row
 from perdl.report.words import counted, first_of, some_of
+from perdl.results.membership import who_shares
 from perdl.results.run_result import RunResult
 
 if TYPE_CHECKING:
@@ -59,12 +60,12 @@ def atoms_to_draw(result: RunResult, client: str | None, unused: bool = False) -
         The run or model.
     client : str, optional
         Client whose own atoms are drawn: those in use, the one with most energy first. By default all shared atoms are
-        drawn, in their order.
+        drawn, in their order; of a client's own folder those that it shares.
     unused : bool
         Whether to add unused own atoms at the end.
     """
     if client is None:
-        return list(range(result.global_dictionary.shape[1]))
+        return result.shared_atoms
     return result.by_energy(client) + (result.unused(client) if unused else [])
 
 
@@ -88,6 +89,8 @@ def draw_atoms(result: RunResult, client: str | None, unused: bool = False) -> F
 
 
 def _why_no_shared(result: RunResult, client: str | None) -> str:
+    if result.global_dictionary.size and not result.shared_atoms:
+        return f"{result.client} shares none of the {result.global_dictionary.shape[1]} shared atoms"
     return "" if result.global_dictionary.size else "there is no shared atom"
 
 
@@ -103,11 +106,14 @@ def _why_no_own(result: RunResult, client: str | None) -> str:
 
 
 def _shared_caption(result: RunResult, client: str | None) -> str:
-    text = _what_is_drawn(result, None, f"{counted(result.global_dictionary.shape[1], 'shared atom')}")
+    n = len(result.shared_atoms)
+    text = _what_is_drawn(result, None, f"{counted(n, 'shared atom')}")
+    if shared := who_shares({} if result.client else result.members):
+        text += f" {shared[0].upper()}{shared[1:]}."
     if unused := result.unused():
         some = some_of([f"atom {k + 1}" for k in unused])
         text += f" Next to no sample uses {some}: {'they are' if len(unused) > 1 else 'it is'} pale or crossed out."
-    return text + first_of(MOST[kind_of(result)], result.global_dictionary.shape[1])
+    return text + first_of(MOST[kind_of(result)], n)
 
 
 def _own_caption(result: RunResult, client: str | None) -> str:
@@ -260,7 +266,7 @@ def _draw(result: RunResult, client: str | None) -> Figure:
 
 ATOMS = FigureKind(
     "Shared atoms",
-    "What all clients have in common.",
+    "What clients have in common.",
     _why_no_shared,
     _shared_caption,
     _draw,

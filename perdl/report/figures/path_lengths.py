@@ -18,13 +18,16 @@ if TYPE_CHECKING:
 def mean_edges(result: RunResult) -> NDArray[np.floating]:
     """Return the mean edge of each path: its length in ``path_lengths`` over its N - 1 edges.
 
+    Clients that use too few atoms are on no path.
+
     Parameters
     ----------
     result : RunResult
         The run.
     """
     lengths = np.asarray(result.summary.get("path_lengths") or [], dtype=float)
-    edges: NDArray[np.floating] = lengths / max(len(result.clients) - 1, 1)
+    n_edges = len(result.clients) - len(result.summary.get("unmatched", [])) - 1
+    edges: NDArray[np.floating] = lengths / max(n_edges, 1)
     return edges
 
 
@@ -35,6 +38,8 @@ def _unrelated(result: RunResult, key: str = "unrelated_edges") -> list[float]:
 def _why_not(result: RunResult, client: str | None) -> str:
     if not result.summary:
         return "a client's folder tells nothing of the matching: see the server's"
+    if result.members:
+        return "atoms that some clients share are matched in groups, not along paths"
     if not len(mean_edges(result)):
         return "nothing was matched" if not result.summary.get("n_global") else "the path lengths are not known"
     return "there is one client alone, and no path" if len(result.clients) < 2 else ""

@@ -25,6 +25,8 @@ def _why_not(result: RunResult, client: str | None) -> str:
 
 
 def _draw(result: RunResult, client: str | None) -> Figure:
+    from matplotlib.patches import Rectangle
+
     from perdl.report.drawing import label, new_figure
 
     names = list(result.usage)[:MOST_CLIENTS]
@@ -37,8 +39,11 @@ def _draw(result: RunResult, client: str | None) -> Figure:
     figure = new_figure(min(0.3 + below + max(1.1, 0.6 + 0.16 * len(table)), 9.5))
     axes = figure.subplots()
     image = axes.imshow(np.cbrt(table), cmap="Blues", vmin=0, aspect="auto", interpolation="nearest")
-    rows, columns = np.nonzero(shared == 0)
+    lacks = np.array([np.isin(range(len(shared)), result.lacking(name)) for name in names]).T
+    rows, columns = np.nonzero((shared == 0) & ~lacks)
     axes.plot(columns, rows, "x", color="0.3", markersize=4)
+    for row, column in zip(*np.nonzero(lacks), strict=True):
+        axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor="white", edgecolor="0.7", hatch="////"))
     if len(shared):
         axes.axhline(len(shared) - 0.5, color="k", linewidth=1.2)
     step = -(-len(table) // 25)
@@ -72,9 +77,11 @@ def _caption(result: RunResult, client: str | None) -> str:
         text += (
             f" Shared atom {k + 1} carries most: {mean[k]:.1%}{' on average over the clients' * (len(clients) > 1)}."
         )
-        dead = np.flatnonzero((table == 0).all(axis=0))
-        if len(dead):
+        dead = [j for j in result.shared_atoms if not table[:, j].any()]
+        if dead:
             text += f" No client uses {some_of([f'shared atom {j + 1}' for j in dead])}."
+        if any(map(result.lacking, clients)):
+            text += " Hatched: the client does not share that atom."
     text += first_of(MOST_CLIENTS, len(clients))
     return text + (f" Of {counted(r_g, 'shared atom')} the first {_MOST_ATOMS} are shown." if r_g > _MOST_ATOMS else "")
 
@@ -84,7 +91,10 @@ def _numbers(result: RunResult, client: str | None) -> list[Row]:
     return [
         {
             "client": name,
-            **{f"shared {k + 1}": f"{u[k]:.1%}" for k in range(min(r_g, _MOST_ATOMS))},
+            **{
+                f"shared {k + 1}": "-" if k in result.lacking(name) else f"{u[k]:.1%}"
+                for k in range(min(r_g, _MOST_ATOMS))
+            },
             "all own": f"{u[r_g:].sum():.1%}",
             "own atoms in use": f"{len(result.by_energy(name))} of {len(u) - r_g}",
         }
@@ -94,7 +104,8 @@ def _numbers(result: RunResult, client: str | None) -> list[Row]:
 
 USAGE = FigureKind(
     "How much each atom carries",
-    "A row that is dark for one client only is hardly shared. A cross: no sample uses that atom.",
+    "A row that is dark for one client only is hardly shared. A cross: no sample uses that atom. Hatched: the client "
+    "does not share it.",
     _why_not,
     _caption,
     _draw,

@@ -344,7 +344,8 @@ def test_consensus_at_its_ends():
 @pytest.mark.parametrize("name", NAMES)
 def test_more_global_atoms_than_features_fit_only_where_they_need_not_be_orthonormal(name):
     dictionaries = [unit(np.random.default_rng(i).standard_normal((3, 5))) for i in range(2)]
-    first = dictionaries, [np.ones(5)] * 2, global_matching(dictionaries, 4), name
+    matching = global_matching(dictionaries, 4)
+    first = dictionaries, [np.ones(5)] * 2, matching.indices, matching.signs, name
     if AGGREGATIONS[name].orthonormal:
         with pytest.raises(SettingsError, match="n_global = 4: must be at most the 3 features for aggregation"):
             first_average(*first)

@@ -118,7 +118,7 @@ def names(answers):
 
 def ask(one, t=1):
     arrays = {"global_dictionary": SHARED[:, :3]}
-    return one.ask(Question(UPDATE, f"round {t}", lambda payload: None, arrays, {"round": t}))
+    return one.ask(Question(UPDATE, f"round {t}", lambda payload, name: None, arrays, {"round": t}))
 
 
 def reasons(node):
@@ -283,9 +283,9 @@ def test_who_comes_late_and_does_not_fit_is_told_so():
     grid.nodes[12] = Node("wide", dictionary=np.eye(7)[:, :6])
     grid.nodes[13] = Node("few", dictionary=SHARED[:, :2])
     one.admission._next_look = 0.0
-    assert names(ask(one)) == ["a", "b"]
+    assert names(ask(one)) == ["a", "b", "few"]
     assert "wide has 7 features, the run has 6" in reasons(grid.nodes[12])[0]
-    assert reasons(grid.nodes[13]) == ["few has 2 usable atoms, fewer than n_global = 3"]
+    assert unpack(grid.nodes[13].got[-1].content).arrays["indices"].tolist() == [0, 1, -1]  # the third it has not
 
 
 def test_who_calls_its_features_otherwise_than_most_is_left_out_early_or_late():
@@ -364,9 +364,9 @@ def test_in_a_new_run_nobody_has_answered_a_round_and_nobody_sends_nothing():
 
 
 def test_who_was_refused_may_mend_it_and_come_again_with_the_same_key():
-    grid = TownGrid(Node("a"), Node("b"), Node("c", dictionary=SHARED[:, :2]))
+    grid = TownGrid(Node("a"), Node("b"), Node("c", dictionary=np.eye(7)[:, :6]))
     one = joined(grid, "n_clients=3", "quorum=2", "join_timeout=0.3", "round_timeout=1")
-    assert reasons(grid.nodes[12]) == ["c has 2 usable atoms, fewer than n_global = 3"]
+    assert "c has 7 features, a has 6" in reasons(grid.nodes[12])[0]
     again = grid.nodes[12] = Node("c", silent=True)  # it is at work on its first dictionary
     again.session, one.admission._next_look = "2", 0.0
     ask(one)
