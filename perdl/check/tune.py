@@ -6,9 +6,9 @@ atoms, the aggregation. Each choice keeps the best of the groups before it. For 
 .. math:: e_i(c) = \frac{\lVert Z_i - D_i X_i\rVert_F}{\lVert Z_i\rVert_F}, \qquad X_i = \operatorname{OMP}(Z_i, D_i, k)
 
 be the error of client i's held-out samples with its dictionary and k atoms a sample. The score is the mean of
-:math:`\log e_i` over the clients, so that each client counts the same. For the number of shared atoms the one-standard-error rule
-applies: the fewest shared atoms whose score is within one standard error of the best, where the error is of the
-differences client by client (Hastie, Tibshirani and Friedman, "The Elements of Statistical Learning", 7.10).
+:math:`\log e_i` over the clients, so that each client counts the same. For the number of shared atoms the rule of one
+standard error applies: the fewest shared atoms whose score is within one standard error of the best, where the error is
+of the differences client by client (Hastie, Tibshirani and Friedman, "The Elements of Statistical Learning", 7.10).
 
 A choice among many looks a little better than it is: judge the chosen settings by a run with another seed, which holds
 other samples out.
