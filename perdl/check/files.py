@@ -60,12 +60,16 @@ class Report:
 
     def toml(self) -> str:
         """Return the suggested settings as a configuration file."""
-        lines = [f"{key} = {_toml(value)}" for key, value in self.suggested.items() if "." not in key]
-        lines += ["", "[data]"]
+        tables: dict[str, list[str]] = {"": [], "data": []}
         if "data.path" not in self.suggested:
-            lines.append("# no path: no folder or glob matches exactly these files; give each client its own by --data")
-        data = {key.removeprefix("data."): value for key, value in self.suggested.items() if key.startswith("data.")}
-        return "\n".join(lines + [f"{key} = {_toml(value)}" for key, value in data.items()])
+            tables["data"] = [
+                "# no path: no folder or glob matches exactly these files; give each client its own by --data"
+            ]
+        for key, value in self.suggested.items():
+            table, _, name = key.rpartition(".")
+            tables.setdefault(table, []).append(f"{name} = {_toml(value)}")
+        parts = (lines if not table else ["", f"[{table}]", *lines] for table, lines in tables.items())
+        return "\n".join(line for part in parts for line in part)
 
 
 def _toml(value: float | int | str | bool) -> str:

@@ -8,7 +8,7 @@ import click
 import typer
 
 from perdl import __version__
-from perdl.cli import benchmark, deploy, inspect, models, run
+from perdl.cli import benchmark, deploy, inspect, models, run, tune
 from perdl.cli.command import Command, Commands, out
 from perdl.cli.console import print_line
 
@@ -35,6 +35,7 @@ for function in (
 ):
     app.command(cls=Command)(function)
 app.command("check", cls=Command)(inspect.check)
+app.command("tune", cls=Command)(tune.tune)
 app.command("settings", cls=Command)(inspect.show_settings)
 
 
