@@ -34,7 +34,7 @@ from perdl_client.data.held_out import HeldOut
 from perdl_client.data.load import prepare
 from perdl_client.data.sources import names_of, read_file
 from perdl_client.formats.columns import Absent
-from perdl_client.learning.evaluation import error, residual_energies
+from perdl_client.learning.evaluation import error, residual_energies, sample_energies
 
 Floats = NDArray[np.floating]
 
@@ -105,7 +105,7 @@ def read_clients(files: Sequence[Path], settings: Settings) -> tuple[dict[str, F
     data = {}
     for name, file in zip(names_of(files), files, strict=True):
         samples = read_file(settings, file, Absent())
-        data[name] = prepare(samples, settings, name, settings.for_client(name).n_atoms, in_place=True)
+        data[name] = prepare(samples, settings, settings.for_client(name), name, in_place=True)
     held_out = {name: one.held_out for name, one in data.items() if one.held_out is not None}
     return {name: one.Y for name, one in data.items()}, held_out
 
@@ -267,6 +267,6 @@ def _run(
         if name in held_out:
             Z, D = held_out[name].Z, np.hstack([model.global_dictionary, D_l])
             k = counts_of_atoms(settings.evaluation.n_nonzero, D.shape[1], len(Z))[0]
-            errors.append(error(residual_energies(Z, D, k).sum(), float((Z.astype(np.float64) ** 2).sum())))
+            errors.append(error(residual_energies(Z, D, k).sum(), sample_energies(Z).sum()))
     n_global = model.global_dictionary.shape[1]
     return Trial(group, values, n_global, np.array(errors), time.monotonic() - began)
