@@ -148,7 +148,8 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
     r = D.shape[1]
     if not Y.any():
         how = "zero" if not data.preprocessing.shifts else "equal, thus zero once their mean is taken off"
-        raise DataError(f"all {Y.shape[1]} samples of {identity.name} are {how}: look at its data, or leave it out")
+        n = Y.shape[1] + (data.held_out.Z.shape[1] if data.held_out is not None and not data.held_out.Z.any() else 0)
+        raise DataError(f"all {n} samples of {identity.name} are {how}: look at its data, or leave it out")
     if len(used) == 0:
         raise SettingsError(_why_unused(identity, learning, Y, X))
     if isinstance(settings.n_global, int) and len(used) < settings.n_global:
