@@ -170,7 +170,8 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
     known = zero_filled(Y)
     if not known.any():
         how = "zero" if not data.preprocessing.shifts else "equal, thus zero once their mean is taken off"
-        raise DataError(f"all {Y.shape[1]} samples of {identity.name} are {how}: look at its data, or leave it out")
+        n = Y.shape[1] + (data.held_out.Z.shape[1] if data.held_out is not None and not data.held_out.Z.any() else 0)
+        raise DataError(f"all {n} samples of {identity.name} are {how}: look at its data, or leave it out")
     if len(used) == 0:
         raise SettingsError(_why_unused(identity, learning, known, X))
     if isinstance(settings.n_global, int) and r < settings.n_global:
