@@ -221,7 +221,7 @@ def _atoms(best: Trial | None, training: Mapping[str, Floats], settings: Setting
 
 def _shared(best: Trial | None, training: Mapping[str, Floats], settings: Settings) -> list[dict[str, Any]]:
     assert best is not None
-    r = best.values["n_atoms"]
+    r = override_settings(settings, best.values).n_atoms or len(next(iter(training.values())))
     return [{**best.values, "n_global": n} for n in dict.fromkeys(["auto", *(round(share * r) for share in SHARES)])]
 
 

@@ -109,7 +109,7 @@ def global_matching(
     more expensive are recomputed, which gives the same paths as a full pass. Greedy removal is the paper's algorithm.
     It need not reach the optimum of the paper's objective, which sums spectral norms.
     """
-    _check(dictionaries, n_global, names)
+    check_dictionaries(dictionaries, n_global, names)
     indices, lengths, reference = METHODS[method](dictionaries, n_global)
     signs, global_dictionary = _average(dictionaries, indices, reference)
     local = [D[:, np.setdiff1d(np.arange(D.shape[1]), chosen)] for D, chosen in zip(dictionaries, indices, strict=True)]
@@ -176,7 +176,7 @@ def suggest_n_global(
     is nearer than chance need not be one atom: clients may have similar atoms that are best left apart. Only samples
     that were held out can tell.
     """
-    _check(dictionaries, 0, names)
+    check_dictionaries(dictionaries, 0, names)
     sizes = [D.shape[1] for D in dictionaries]
     lengths = METHODS[method](dictionaries, min(sizes))[1][: min(sizes)]
     if len(sizes) == 1 or min(sizes) == 0:
@@ -272,7 +272,18 @@ the client whose signs are the reference. If every client has an atom left, ``le
 """
 
 
-def _check(dictionaries: Sequence[Floats], n_global: int, names: Sequence[str] | None) -> None:
+def check_dictionaries(dictionaries: Sequence[Floats], n_global: int, names: Sequence[str] | None) -> None:
+    """Raise MatchingError if there are none, their features differ, or one has too few atoms.
+
+    Parameters
+    ----------
+    dictionaries : sequence of (d, r_i) arrays
+        Dictionaries, by client.
+    n_global : int
+        Fewest atoms that each needs.
+    names : sequence of str, optional
+        Names of the clients in errors.
+    """
     if not dictionaries:
         raise MatchingError("matching needs at least one client's dictionary")
     if n_global < 0:

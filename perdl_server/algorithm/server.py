@@ -16,7 +16,7 @@ from common.errors import PerdlError
 from common.settings import Settings
 from perdl_server.algorithm.aggregation import combiner, consensus, first_average, idle_atoms, over_members
 from perdl_server.algorithm.clusters import chance_distance, count_pairs, shared_groups
-from perdl_server.algorithm.matching import Ints, align, global_matching, suggest_n_global
+from perdl_server.algorithm.matching import Ints, align, check_dictionaries, global_matching, suggest_n_global
 from perdl_server.algorithm.membership import Membership
 from perdl_server.algorithm.null import path_null
 from perdl_server.algorithm.star import misfits
@@ -182,6 +182,7 @@ class PermaServer:
             If they cannot be matched. Its ``client`` names the cause.
         """
         self.names, Ds = list(dictionaries), list(dictionaries.values())
+        check_dictionaries(Ds, 0, self.names)
         some = self.settings.sharing == "some"
         indices, signs, report = self._match_some(Ds) if some else self._match_all(Ds)
         A, D_g = first_average(Ds, usages, indices, signs, self.settings.aggregation, self.settings.trim)
