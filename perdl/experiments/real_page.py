@@ -68,15 +68,13 @@ def why(facts: Mapping[str, Any]) -> str:
     if gain >= -doubt:
         said = f"no clear difference, {-gain:+.1%} (+- {doubt:.1%})"
     per_atom = min(facts["n_train"]) / facts["n_atoms"]
+    where = f"the nearest path is {facts['nearest']:.2f} of chance, with {per_atom:.1f} samples for an atom"
     if pooling <= 0.01:
-        reason = (
-            f"pooled samples do not help either ({-pooling:+.1%}): a site's own atoms fit it better than common ones"
-        )
+        reason = f"one dictionary for all does not help either (pooled {-pooling:+.1%})"
+    elif facts["nearest"] < 0.3:
+        reason = f"pooled samples would help ({-pooling:+.1%}), and some atoms meet: {where}"
     else:
-        reason = (
-            f"pooled samples would help ({-pooling:+.1%}), but what sites learn alone does not meet: the nearest path "
-            f"is {facts['nearest']:.2f} of chance, with {per_atom:.1f} samples for an atom"
-        )
+        reason = f"pooled samples would help ({-pooling:+.1%}), but what sites learn alone does not meet: {where}"
     return f"{name}: {said}; {reason}."
 
 

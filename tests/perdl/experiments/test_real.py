@@ -97,10 +97,11 @@ def facts(**changes):
             {"gain": 0.01},
             r"no clear difference.*pooled samples would help \(-10.0%\).*0.80 of chance, with 2.0 samples",
         ),
+        ({"gain": 0.01, "nearest": 0.1}, r"some atoms meet: the nearest path is 0.10 of chance"),
         ({"gain": -0.1}, r"makes it worse. The error grows by 10.0%"),
         (
             {"gain": -0.1, "errors": {"alone": {3: 0.5}, "pooled": {3: 0.6}}},
-            r"pooled samples do not help either \(\+20.0%\)",
+            r"one dictionary for all does not help either \(pooled \+20.0%\)",
         ),
         ({"gain": float("nan")}, "none federates"),
     ],
