@@ -76,5 +76,6 @@ def test_scales_that_differ_hide_what_is_shared_until_thresholds_follow_them(tab
 
 def test_columns_in_another_order_are_named(tables):
     spoilt = {**tables, "cy": tables["cy"][:, ::-1]}
-    assert not len(learn(spoilt)[0].global_components_)
-    assert "cy" in learn(spoilt, n_global=2)[2]
+    # Two of three share it, so that the mean distance is below chance; the note says that the third does not fit.
+    assert "the matched atoms of cy were no nearer" in learn(spoilt)[2]
+    assert "the matched atoms of cy were no nearer" in learn(spoilt, n_global=2)[2]
