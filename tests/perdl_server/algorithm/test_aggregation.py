@@ -359,7 +359,7 @@ def test_more_global_atoms_than_features_fit_only_where_they_need_not_be_orthono
 
 @pytest.mark.parametrize("name", [name for name in NAMES if AGGREGATIONS[name].contribution == "atoms"])
 def test_each_atom_is_aggregated_over_its_members_alone(name):
-    rng, A, w, present = contributions(3)
+    _, A, w, present = contributions(3)
     members = np.array([[True, True, False]] * 3 + [[True, False, False]] * 4)
     seen = np.where(members[:, None, :], A, np.nan)
     found = over_members(COMBINE[name], seen, np.where(members, w, np.nan), present, members)
