@@ -314,7 +314,7 @@ class PerDL(Outcome):
         """Learn the local atoms of one more client. The shared atoms do not change.
 
         With ``sharing="some"`` the client becomes a member of the shared atoms that its first dictionary has nearer
-        than chance and that its data do not contradict afterwards, see :func:`perdl.perma.adapt`. The last row of
+        than chance and that its data do not contradict afterwards, see ``perdl.perma.adapt``. The last row of
         ``membership_`` says which.
 
         Parameters

@@ -49,6 +49,17 @@ def test_no_cell_of_a_summary_is_broken(width, terminal):
     assert terminal == (max(len(line) for line in text.splitlines() if "│" in line) <= width)
 
 
+def test_of_atoms_that_some_share_the_table_says_how_many_each_client_has():
+    plain = shown(lambda console: print_summary(console, run_of("a.csv"), "x"), 200)
+    assert "global atoms" not in cells(plain)
+    assert "shared by" not in plain
+    summary = {**run_of("a.csv"), "members": {name: [0, 2] if i else [0] for i, name in enumerate(NAMES[:-1])}}
+    text = shown(lambda console: print_summary(console, summary, "x"), 200)
+    assert {"global atoms", "1 of 3", "2 of 3", "-"} <= cells(text), "the last client was left out before matching"
+    k = len(NAMES) - 1
+    assert f"atom 1 is shared by all {k} clients; atom 3 by {k - 1}; atom 2 by 0" in text
+
+
 def test_only_names_of_files_are_folded():
     file = "a-name-of-a-file-that-somebody-made-so-long-that-it-goes-on-in-the-next-line.csv"
     text = shown(lambda console: print_summary(console, run_of(file), "x"), 80)

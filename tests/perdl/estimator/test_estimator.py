@@ -281,6 +281,87 @@ def test_a_newcomer_gives_up_the_atoms_that_are_shared():
         assert dictionary_distance(own, truth.local_dictionary) < error
 
 
+def near_atom(angle, noise=0.0, n=300):
+    """A client's data, its atoms (the first is shared, the second at an angle to the second shared one), and D^g."""
+    rng = np.random.default_rng(5)
+    Q = np.linalg.qr(rng.standard_normal((D, D))).Q
+    atoms = Q[:, :4]
+    X = rng.uniform(0.3, 1, (4, n)) * rng.choice([-1, 1], (4, n)) * (rng.random((4, n)) < 0.25)
+    D_g = np.stack([atoms[:, 0], np.cos(angle) * atoms[:, 1] + np.sin(angle) * Q[:, 5]], axis=1)
+    return atoms @ X + noise * rng.standard_normal((D, n)), atoms, D_g
+
+
+@pytest.mark.parametrize(("angle", "noise"), [(0.0, 0.0), (0.0, 0.05), (0.1, 0.0), (0.2, 0.01), (1.5, 0.0)])
+def test_a_newcomer_shares_what_its_data_carry_and_leaves_what_they_contradict(angle, noise):
+    """0.2 is nearer than chance, so that the first dictionary alone does not tell; the rounds do."""
+    Y, atoms, D_g = near_atom(angle, noise)
+    client = ClientLearner(Y, LearningSettings(n_atoms=4), 0, "eve")
+    own = adapt(client, D_g, rounds=30, tolerance=1e-12, sharing="some")
+    assert client.members.tolist() == [True, angle == 0]
+    true = atoms[:, 2:] if angle == 0 else atoms[:, 1:]
+    assert dictionary_distance(own, true) < (1e-8 if noise == 0 else 0.05)
+
+
+def draw_some(name, seed=3):
+    made = generate(seed, name, n_features=D, n_global=3, n_local=R_L, n_samples=150, sparsity=0.25, absence=0.3)
+    return np.ascontiguousarray(made.data.T), made.global_dictionary
+
+
+@pytest.fixture(scope="module")
+def some():
+    sites = {name: draw_some(name)[0] for name in ("ada", "bob", "cy", "dan", "eve")}
+    return PerDL("auto", sharing="some", n_atoms=5, n_restarts=3).fit(sites)
+
+
+def owned(name, components, seed=3):
+    """Which of the atoms a client has in truth."""
+    inner = np.abs(components @ draw_some(name, seed)[1])
+    return inner.max(axis=1, initial=0) > 1 - 1e-6
+
+
+def test_membership_is_that_of_the_truth_in_the_order_of_the_clients(some):
+    assert some.membership_.shape == (5, len(some.global_components_))
+    assert some.membership_.dtype == bool
+    assert not some.membership_.all()
+    for name, row in zip(some.client_names_, some.membership_, strict=True):
+        np.testing.assert_array_equal(row, owned(name, some.global_components_))
+        assert np.flatnonzero(row).tolist() == some.summary_["members"][name]
+
+
+def test_codes_of_atoms_that_a_client_does_not_share_are_zero(some):
+    for name, row in zip(some.client_names_, some.membership_, strict=True):
+        X = draw_some(name)[0]
+        codes = some.transform(X, name)[:, : len(row)]
+        assert not codes[:, ~row].any()
+        assert (np.abs(codes[:, row]).sum(axis=0) > 0).all()
+        assert some.score(X, name) > 1 - 1e-8
+        assert not some.usage_[name][: len(row)][~row].any()
+        assert np.linalg.norm(some.reconstruct(X, name, 5) - X) < 1e-6 * np.linalg.norm(X)
+        shared, own = some.split(X, name)
+        np.testing.assert_allclose(shared + own, X, atol=1e-6)
+
+
+def test_who_comes_later_to_atoms_of_some_shares_its_own(some, tmp_path):
+    late = PerDL(**some.get_params()).fit({name: draw_some(name)[0] for name in some.client_names_})
+    X = draw_some("fay")[0]
+    late.add_client(X, "fay")
+    assert late.client_names_[-1] == "fay"
+    np.testing.assert_array_equal(late.membership_[:5], some.membership_)
+    np.testing.assert_array_equal(late.membership_[5], owned("fay", late.global_components_))
+    assert late.score(X, "fay") > 1 - 1e-8
+    late.save(tmp_path / "model.npz")
+    again = PerDL.load(tmp_path / "model.npz")
+    np.testing.assert_array_equal(again.membership_, late.membership_)
+    np.testing.assert_array_equal(again.transform(X, "fay"), late.transform(X, "fay"))
+    with pytest.raises(SettingsError, match="partial_fit cannot go on with such a run; call fit"):
+        late.partial_fit({name: draw_some(name)[0] for name in late.client_names_})
+
+
+def test_where_all_share_all_membership_is_true_everywhere(model):
+    assert model.membership_.shape == (3, R_G)
+    assert model.membership_.all()
+
+
 def test_save_and_load(model, tmp_path):
     model.save(tmp_path / "model.npz")
     with np.load(tmp_path / "model.npz", allow_pickle=False) as file:

@@ -110,6 +110,7 @@ def test_a_simulation_has_all_parts(run, text):
         f"numpy {np.__version__}",
     ):
         assert part in page.said, part
+    assert "No figure: all clients share all shared atoms." in page.said
     assert "prefers-color-scheme" in text
     assert "@media print" in text
 
@@ -128,6 +129,24 @@ def test_the_command_writes_it_and_the_same_again(run, text, tmp_path):
     assert "holds no summary.json" in wrong.output
     (tmp_path / "summary.json").write_text("{")
     assert "is not JSON" in CliRunner().invoke(app, ["report", str(tmp_path)]).output
+
+
+def test_of_atoms_that_some_share_it_shows_who_shares_which(tmp_path):
+    overrides = ["sharing=some", "n_global=auto", "synthetic.absence=0.3", "n_clients=5", "seed=3"]
+    folder = federate(tmp_path / "some", *overrides)
+    page, summary = check(render_report(folder)), json.loads((folder / "summary.json").read_text())
+    counts = [len(summary["members"][name]) for name in summary["clients"]]
+    assert "Who shares which of 3 atoms: " in page.said
+    assert "atoms that some clients share are matched in groups, not along paths" in page.said
+    assert "Hatched: the client does not share that atom." in page.said
+    assert "nothing was learnt there" not in page.said
+    for count in counts:
+        assert f"{count} of 3" in page.said
+    name = next(name for name, mine in summary["members"].items() if 0 < len(mine) < 3)
+    small = check(render_report(folder / "clients" / name)).said
+    assert f"The model of {name}: {len(summary['members'][name])} of 3 shared atoms and " in small
+    assert "nothing was learnt there" not in small
+    assert "unused" not in small
 
 
 def test_of_a_server_it_says_where_the_clients_models_are(run, tmp_path):

@@ -17,6 +17,7 @@ import perdl
 from common.errors import PerdlError
 from perdl import plots
 from perdl.report.drawing import HATCH, OWN, REST, SHARED, to_svg
+from perdl.report.figures import FIGURES
 from perdl.results.run_result import RunResult, as_result
 
 RUN = ("convergence", "path_lengths", "variance", "atoms", "usage", "participation")
@@ -140,6 +141,65 @@ def test_an_atom_without_any_use_gets_a_cross_and_a_word():
     (cross,) = plots.usage(result).axes[0].lines[:1]
     np.testing.assert_array_equal(cross.get_data(), [[0, 1], [0, 0]])
     assert "No client uses shared atom 1." in plots.describe("usage", result)
+
+
+SOME = {"a": np.array([True, False, True]), "b": np.array([True, True, False]), "c": np.array([True, False, False])}
+
+
+def shared_by_some(**changes):
+    """Three atoms: all share the first, a and b one more each."""
+    result = RunResult(None, {"clients": {"a": {}, "b": {}, "c": {}}, "n_global": 3}, np.eye(4)[:, :3], np.ones(3))
+    return dataclasses.replace(result, shape=(4,), **{"members": SOME, **changes})
+
+
+def test_membership_is_a_matrix_of_atoms_and_clients():
+    result = shared_by_some()
+    axes = plots.membership(result).axes[0]
+    np.testing.assert_array_equal(axes.images[0].get_array(), np.array(list(SOME.values())).T)
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["a", "b", "c"]
+    words = plots.describe("membership", result)
+    assert words == "Who shares which of 3 atoms: atom 1 is shared by all 3 clients; atoms 2, 3 by 1 each."
+    none = plots.describe("membership", shared_by_some(members={**SOME, "c": np.zeros(3, dtype=bool)}))
+    assert none.endswith(" c shares none.")
+    rows = FIGURES["membership"].numbers(result, None)
+    assert rows[0] == {"client": "a", "shared 1": "yes", "shared 2": "-", "shared 3": "yes", "in all": "2 of 3"}
+
+
+def test_membership_says_why_there_is_none(run):
+    with pytest.raises(PerdlError, match="all clients share all shared atoms"):
+        plots.membership(run)
+    with pytest.raises(PerdlError, match="no atom is shared by two clients or more"):
+        plots.membership(shared_by_some(members={"a": np.empty(0, dtype=bool)}, global_dictionary=np.empty((4, 0))))
+    with pytest.raises(PerdlError, match="matched in groups, not along paths"):
+        plots.path_lengths(shared_by_some())
+
+
+def test_usage_hatches_what_a_client_does_not_share_and_crosses_only_what_it_does():
+    usage = {"a": np.array([0.5, 0, 0, 0.1]), "b": np.array([0.4, 0.1, 0, 0.1]), "c": np.array([0.4, 0, 0, 0.3])}
+    result = shared_by_some(usage=usage)
+    axes = plots.usage(result).axes[0]
+    (cross,) = axes.lines[:1]
+    np.testing.assert_array_equal(cross.get_data(), [[0], [2]], err_msg="a shares atom 3, and does not use it")
+    hatched = {(patch.get_x() + 0.5, patch.get_y() + 0.5) for patch in axes.patches if patch.get_hatch()}
+    assert hatched == {(0, 1), (1, 2), (2, 1), (2, 2)}
+    words = plots.describe("usage", result)
+    assert "No client uses shared atom 3. Hatched: the client does not share that atom." in words
+    rows = FIGURES["usage"].numbers(result, None)
+    assert [row["shared 2"] for row in rows] == ["-", "10.0%", "-"]
+
+
+def test_a_clients_own_atoms_figure_has_the_atoms_that_it_shares():
+    mine = {"a": SOME["a"]}
+    result = shared_by_some(client="a", members=mine, usage={"a": np.array([0.5, 0, 0.2, 0.1])}, summary={})
+    result = dataclasses.replace(
+        result, global_dictionary=np.where(SOME["a"], np.eye(4)[:, :3], 0), local_dictionaries={"a": np.eye(4)[:, 3:]}
+    )
+    (axes,) = plots.atoms(result).axes
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["1", "3"], "none is called unused"
+    assert plots.describe("atoms", result).startswith("2 shared atoms, ")
+    lonely = dataclasses.replace(result, members={"a": np.zeros(3, dtype=bool)})
+    with pytest.raises(PerdlError, match="a shares none of the 3 shared atoms"):
+        plots.atoms(lonely)
 
 
 def test_participation_has_a_gap_where_a_client_was_away():

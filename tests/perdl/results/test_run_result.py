@@ -69,6 +69,54 @@ def test_atoms_are_a_table_with_a_row_a_feature(run, tmp_path):
     assert np.array_equal(table[:, 1], run.local_dictionaries["ada"][:, run.by_energy("ada")[0]])
 
 
+@pytest.fixture(scope="module")
+def some(tmp_path_factory):
+    """A simulation in which clients lack shared atoms."""
+    chosen = {"sharing": "some", "n_global": "auto", "synthetic.absence": 0.3}
+    return perdl.simulate("synthetic", chosen, output=tmp_path_factory.mktemp("runs") / "some")
+
+
+def test_members_are_those_of_the_summary_and_of_the_clients_models(some):
+    assert some.members.keys() == some.clients.keys()
+    table = np.array(list(some.members.values()))
+    assert (table.sum(axis=0) >= 2).all()
+    assert not table.all()
+    assert f"3 global atoms ({table.all(axis=0).sum()} by all, " in repr(some)
+    for name, mine in some.members.items():
+        assert np.flatnonzero(mine).tolist() == some.summary["members"][name]
+        own = read_client(some.folder / "clients" / name)
+        assert own.shared_atoms == np.flatnonzero(mine).tolist()
+        assert own.lacking(name) == some.lacking(name) == np.flatnonzero(~mine).tolist()
+        np.testing.assert_array_equal(own.global_dictionary, np.where(mine, some.global_dictionary, 0))
+        assert f"{mine.sum()} global atoms" in repr(own)
+
+
+def test_an_atom_that_a_client_does_not_share_is_not_called_unused(some):
+    assert some.unused() == []
+    for name in some.members:
+        own = read_client(some.folder / "clients" / name)
+        assert own.unused() == []
+        assert sorted(own.by_energy()) == own.shared_atoms
+
+
+def test_where_all_share_all_nobody_is_named(run):
+    assert run.members == {}
+    assert run.shared_atoms == [0]
+    assert run.lacking("ada") == []
+    assert read_client(run.folder / "clients" / "ada").members == {}
+
+
+def test_atoms_of_some_tell_how_many_share_them(some, tmp_path):
+    write_atoms(some, tmp_path / "atoms.csv")
+    counts = np.array(list(some.members.values())).sum(axis=0)
+    head = (tmp_path / "atoms.csv").read_text().splitlines()[0].split(",")
+    assert head[1:4] == [f"shared {k + 1} of {counts[k]} clients" for k in range(3)]
+    own = read_client(some.folder / "clients" / "client-2")
+    write_atoms(own, tmp_path / "own.csv")
+    head = (tmp_path / "own.csv").read_text().splitlines()[0].split(",")
+    assert [name for name in head if name.startswith("shared")] == [f"shared {k + 1}" for k in own.shared_atoms]
+
+
 def test_features_without_names_are_numbered(tmp_path):
     write_atoms(RunResult(None, {}, np.eye(2), np.ones(2)), tmp_path / "atoms.csv")
     assert (tmp_path / "atoms.csv").read_text() == "feature,shared 1,shared 2\nfeature 1,1.0,0.0\nfeature 2,0.0,1.0\n"
