@@ -6,9 +6,9 @@ atoms, the aggregation. Each choice keeps the best of the groups before it. For 
 .. math:: e_i(c) = \frac{\lVert Z_i - D_i X_i\rVert_F}{\lVert Z_i\rVert_F}, \qquad X_i = \operatorname{OMP}(Z_i, D_i, k)
 
 be the error of client i's held-out samples with its dictionary and k atoms a sample. The score is the mean of
-:math:`\log e_i` over the clients, so that each client counts the same. For the number of shared atoms the rule of one
-standard error applies: the fewest shared atoms whose score is within one standard error of the best, where the error is
-of the differences client by client (Hastie, Tibshirani and Friedman, "The Elements of Statistical Learning", 7.10).
+:math:`\log e_i` over the clients, so that each client counts the same. Of a group, the first choice within one standard
+error of the best is kept, where the error is of the differences client by client (Hastie, Tibshirani and Friedman, "The
+Elements of Statistical Learning", 7.10). The first choice is the one before the group, or the fewest shared atoms.
 
 A choice among many looks a little better than it is: judge the chosen settings by a run with another seed, which holds
 other samples out.
@@ -161,20 +161,20 @@ def tune(
                 trials[key] = _run(group.name, values, training, held_out, s, starts)
                 on_trial(trials[key])
             ours.append(trials[key])
-        best = fewest_within_one_error(ours) if group.is_ladder else min(ours, key=lambda one: one.score)
+        best = first_within_one_error(sorted(ours, key=lambda one: one.n_global) if group.is_ladder else ours)
         if not len(best.errors):
             raise PerdlError(best.failed)
     assert best is not None
     return list(trials.values()), best
 
 
-def fewest_within_one_error(trials: Sequence[Trial]) -> Trial:
-    """Return the trial of fewest shared atoms whose score is within one standard error of the best.
+def first_within_one_error(trials: Sequence[Trial]) -> Trial:
+    """Return the first trial whose score is within one standard error of the best.
 
     Parameters
     ----------
     trials : sequence of Trial
-        Trials of the same clients.
+        Trials of the same clients, the one to keep in doubt first.
     """
     best = min(trials, key=lambda one: one.score)
     if not len(best.errors):
@@ -187,7 +187,7 @@ def fewest_within_one_error(trials: Sequence[Trial]) -> Trial:
         spread = differences.std(ddof=1) / np.sqrt(len(differences)) if len(differences) > 1 else 0.0
         return bool(differences.mean() <= spread)
 
-    return min(filter(near, trials), key=lambda one: one.n_global)
+    return next(filter(near, trials))
 
 
 @dataclass(frozen=True)
