@@ -55,6 +55,9 @@ ROWS: dict[str, Choice] = {
 ROWS |= {
     f"coordinate, n_atoms 10, omp {k}": GRADIENT | {"learner": "coordinate", "coder": "omp", "n_nonzero": k}
     for k in (2, 3)
+} | {
+    "coordinate, n_atoms 10, omp-threshold 0.5": GRADIENT
+    | {"learner": "coordinate", "coder": "omp-threshold", "threshold": 0.5, "warmup_threshold": 2.0}
 }
 
 

@@ -89,10 +89,7 @@ class HardThreshold:
         done : float
             Finished share of the warm-up, 0 to 1.
         """
-        if self.number == 0:
-            return self
-        ratio = 5.0 if first is None else first / self.number
-        return replace(self, number=self.number * max(ratio, 1.0) ** (1 - done))
+        return replace(self, number=_between(self.number, first, done))
 
     def __call__(self, Y: Floats, D: Floats) -> Floats:
         """Return codes (r, n)."""
@@ -170,6 +167,46 @@ class OMP:
 
 
 @dataclass(frozen=True)
+class ThresholdOMP:
+    """Orthogonal matching pursuit until no atom is correlated with the residual by the threshold or more.
+
+    For atoms that are not orthogonal it is what `HardThreshold` is for those that are: a sample uses as many atoms as it
+    needs.
+
+    Parameters
+    ----------
+    number : float
+        The threshold, in the data's units.
+    stacks : bool
+        Whether it accepts stacks of dictionaries, (..., d, r).
+    """
+
+    number: float
+    stacks: bool = False
+
+    @property
+    def penalty(self) -> float:
+        """``threshold**2`` for each nonzero."""
+        return self.number**2
+
+    def warm(self, first: float | None, done: float) -> Self:
+        """Return a coder whose threshold lies between ``first`` and its own, on a geometric schedule.
+
+        Parameters
+        ----------
+        first : float, optional
+            Threshold of the first step; default 5 times the coder's own.
+        done : float
+            Finished share of the warm-up, 0 to 1.
+        """
+        return replace(self, number=_between(self.number, first, done))
+
+    def __call__(self, Y: Floats, D: Floats) -> Floats:
+        """Return codes (r, n)."""
+        return omp(Y, D, len(Y), self.number)
+
+
+@dataclass(frozen=True)
 class CoderKind:
     """A coder and the setting that gives its number.
 
@@ -189,8 +226,17 @@ CODERS: dict[str, CoderKind] = {
     "hard-threshold": CoderKind(HardThreshold, "threshold"),
     "top-k": CoderKind(lambda k: TopK(int(k)), "n_nonzero"),
     "omp": CoderKind(lambda k: OMP(int(k)), "n_nonzero"),
+    "omp-threshold": CoderKind(ThresholdOMP, "threshold"),
 }
 """Coders by name, as in the setting ``coder``."""
+
+
+def _between(threshold: float, first: float | None, done: float) -> float:
+    """Return a threshold between the first one and the last one, on a geometric schedule."""
+    if threshold == 0:
+        return threshold
+    ratio = 5.0 if first is None else first / threshold
+    return float(threshold * max(ratio, 1.0) ** (1 - done))
 
 
 def hard_threshold(A: Floats, threshold: float) -> Floats:
@@ -234,7 +280,7 @@ def top_k(A: Floats, k: int) -> Floats:
     return out
 
 
-def omp(Y: Floats, D: Floats, k: int) -> Floats:
+def omp(Y: Floats, D: Floats, k: int, threshold: float = 0.0) -> Floats:
     """Orthogonal matching pursuit, all samples at once.
 
     For each sample, ``k`` times: take the atom most correlated with the residual (atoms scaled to unit norm), then
@@ -248,6 +294,8 @@ def omp(Y: Floats, D: Floats, k: int) -> Floats:
         Atoms of any norm; zero atoms are never taken.
     k : int
         Most atoms a sample may use; a sample stops early when its residual is zero.
+    threshold : float
+        A sample also stops when no atom, scaled to unit norm, has this correlation with its residual.
 
     Returns
     -------
@@ -263,7 +311,7 @@ def omp(Y: Floats, D: Floats, k: int) -> Floats:
     norms = np.linalg.norm(D, axis=0)
     U = D / np.where(norms > 0, norms, 1)
     gram, start = U.T @ U, U.T @ Y
-    floor = 100 * np.finfo(dtype).eps * np.linalg.norm(Y, axis=0)
+    floor = np.maximum(100 * np.finfo(dtype).eps * np.linalg.norm(Y, axis=0), threshold)
     columns = np.arange(n)
     taken = np.zeros((r, n), dtype=bool)
     support = np.zeros((n, 0), dtype=np.intp)

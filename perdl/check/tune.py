@@ -204,8 +204,9 @@ def _coders(best: Trial | None, training: Mapping[str, Floats], settings: Settin
     k = min(settings.evaluation.n_nonzero, settings.n_atoms or len(next(iter(training.values()))))
     counts = sorted({max(1, k // 2), k})
     top = [{"learner": "orthogonal", "coder": "top-k", "n_nonzero": count} for count in counts]
-    pursuit = {"learner": "coordinate", "coder": "omp", "aggregation": "normalized"}
-    return [{}, *top, *({**pursuit, "n_nonzero": count} for count in counts)]
+    oblique = {"learner": "coordinate", "aggregation": "normalized"}
+    pursuit = [{**oblique, "coder": "omp", "n_nonzero": count} for count in counts]
+    return [{}, *top, {**oblique, "coder": "omp-threshold"}, *pursuit]
 
 
 def _atoms(best: Trial | None, training: Mapping[str, Floats], settings: Settings) -> list[dict[str, Any]]:
