@@ -99,7 +99,7 @@ def oracle(known: Truth, settings: Settings, seed: int) -> Floats:
 
     with (
         mock.patch.object(server, "shared_groups", groups),
-        mock.patch.object(membership.Membership, "update", lambda *args: False),
+        mock.patch.object(membership.Membership, "update", return_value=False),
     ):
         return perma(learners(known, settings, seed), settings)
 

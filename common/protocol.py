@@ -18,9 +18,9 @@ finish         ``global_dictionary`` (d, r^g); ``indices`` as above;   scalars
 =============  ======================================================  ===========================================
 
 With ``sharing = "some"`` update and finish also carry to the client its own ``members`` (r^g,), the atoms that it
-shares, and finish ``shared`` (r^g,), the atoms that are still shared. The client's ``contribution`` and ``energies`` then
-have one column for each of the atoms that it shares, and it also sends ``spread`` and ``nearest`` (r^g,): standard
-errors of its atoms, and how near its own atoms are to those that it does not share.
+shares, and finish ``shared`` (r^g,), the atoms that are still shared. ``contribution`` and ``energies`` then have one
+column for each atom that the client shares, and with them it sends ``spread`` and ``nearest`` (r^g,): standard errors
+of its atoms, and how near its own atoms are to those that it does not share.
 
 Every message from the server carries ``run``, the run's id, which stays the same when the run is resumed. Every answer
 carries ``client``, the client's name.

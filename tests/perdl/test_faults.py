@@ -119,13 +119,11 @@ def test_data_that_do_not_fit_are_left_out_and_told_so_at_once(processes):
     assert processes.wait("nan", 60) == 3
     assert "nan.npy" in processes.log("nan")
     # These are told while the run goes on.
-    assert processes.wait("wide", 120) == processes.wait("few", 60) == 4
+    assert processes.wait("wide", 120) == 4
     assert "wide has 7 features, a has 6" in processes.log("wide")
-    assert "few uses" in processes.log("few")
-    assert "fewer than n_global = 3" in processes.log("few")
     assert server.poll() is None
     processes.wait_for_round(3)
-    assert {row["clients"] for row in processes.rounds()} == {2}
+    assert processes.rounds()[-1]["clients"] == 3  # the one that uses few atoms takes part
 
 
 @pytest.fixture

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from flwr.app import RecordDict
+from flwr.app import Error, Message, RecordDict
+from flwr.common.constant import ErrorCode
+from flwr.proto.node_pb2 import NodeInfo
 
 from common.dictionaries import atom_distances, dictionary_distance
 from common.errors import SettingsError
@@ -22,8 +26,10 @@ from perdl_client.learning.client import ClientLearner
 from perdl_server.app import app as server_app
 from perdl_server.app import resuming, run
 from perdl_server.checkpoint import load_checkpoint
+from perdl_server.results import NEW, SERVED
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+COUNT = itertools.count()
 SOME = ["sharing=some", "n_global=auto"]
 LACKING = ["synthetic.absence=0.3", "data.n_samples=300", "n_clients=5", "seed=3"]
 
@@ -33,8 +39,6 @@ def benchmark(name="membership"):
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    import sys
-
     sys.modules[name] = module  # dataclasses look there
     spec.loader.exec_module(module)
     return module
@@ -170,11 +174,13 @@ def test_what_cannot_be_is_refused_in_a_sentence(values, text):
 
 
 @pytest.mark.parametrize("first", [1, 4, 9])
-def test_a_resumed_run_gives_the_same_bits(tmp_path, first):
+def test_a_resumed_run_gives_the_same_bits(tmp_path, monkeypatch, first):
     overrides = [*SOME, *LACKING, "tolerance=0"]
     whole = federate(tmp_path / "whole", *overrides, "rounds=14")
     settings = load_settings(None, [f"output={tmp_path}/part", *overrides, f"rounds={first}"])
+    monkeypatch.setenv(SERVED, NEW)  # a simulation writes no checkpoints
     states = run_in_process(server_app, client_app, settings)
+    monkeypatch.delenv(SERVED)
     checkpoint = load_checkpoint(tmp_path / "part")
     assert checkpoint.membership is not None
     more = load_settings(None, [f"output={tmp_path}/part", *overrides, "rounds=14"])
@@ -232,39 +238,53 @@ def test_messages_carry_what_the_protocol_allows_and_nothing_private(tmp_path, a
 
 
 class ComingAndGoing(InProcessGrid):
-    """Some nodes are connected in some rounds only; ``restart`` forgets a client's state before a round."""
+    """Some nodes are gone in some rounds; one that is started again in a round has lost its folder."""
 
-    away: dict = {}
-    restart: dict = {}
-
-    def __init__(self, *args, **keywords):
+    def __init__(self, *args, away, restart, **keywords):
         super().__init__(*args, **keywords)
-        self.round = 0
+        self.round, self.away, self.restart, self.session = 0, away, restart, dict.fromkeys(self._contexts, 1)
 
-    def get_node_ids(self):
-        return [node for i, node in enumerate(super().get_node_ids()) if self.round not in self.away.get(i, ())]
+    def _gone(self, node):
+        return self.round in self.away.get(node - min(self._contexts), ())
 
-    def push_messages(self, messages):
-        messages = list(messages)
-        ids = super().push_messages(messages)
-        if any(message.metadata.message_type == UPDATE for message in messages):
-            self.round = max(
-                unpack(m.content).scalars["round"] for m in messages if "round" in unpack(m.content).scalars
-            )
-            for i, t in self.restart.items():
-                if t == self.round:
-                    list(self._contexts.values())[i].state = RecordDict()
-        return ids
+    def get_nodes(self):
+        for node in self._contexts:
+            if self._gone(node):
+                self.session[node] = self.round + 2
+        there = [node for node in self._contexts if not self._gone(node)]
+        return [NodeInfo(node_id=node, last_activated_at=str(self.session[node])) for node in there]
+
+    def _answer(self, message):
+        scalars, node = unpack(message.content).scalars, message.metadata.dst_node_id
+        self.round = scalars.get("round", self.round)
+        again = self.restart.pop(node - min(self._contexts), None) if "round" in scalars else None
+        if again is not None and again != self.round:
+            self.restart[node - min(self._contexts)] = again
+        elif again is not None:
+            self._contexts[node].state, self.session[node] = RecordDict(), 99
+        if not self._gone(node) and (again is None or again != self.round):
+            return super()._answer(message)
+        message.metadata.__dict__["_message_id"] = f"gone {next(COUNT)}"
+        answer = Message(Error(ErrorCode.NODE_UNAVAILABLE, "gone"), reply_to=message)
+        answer.metadata.__dict__["_message_id"] = f"gone {next(COUNT)}"
+        return answer
 
 
-def come_and_go(folder, away=None, restart=None, *overrides):
-    settings = load_settings(None, [f"output={folder}", *SOME, *LACKING, "join_timeout=0.3", *overrides])
-    with simulation():
-        configs = [{"partition-id": i, "num-partitions": settings.n_clients} for i in range(settings.n_clients)]
-        grid = ComingAndGoing(client_app, configs)
-        grid.away, grid.restart = away or {}, restart or {}
-        run(settings, grid)
-    return outcome(folder)
+@pytest.fixture
+def come_and_go(tmp_path, monkeypatch):
+    """Run a federation whose nodes come and go."""
+    monkeypatch.setattr("perdl_server.federation.admission._LOOK", 0.0)
+
+    def play(*overrides, away=None, restart=None):
+        settings = load_settings(None, [f"output={tmp_path}", *SOME, *LACKING, "join_timeout=0.3", *overrides])
+        n = settings.n_clients
+        with simulation():
+            configs = [{"partition-id": i, "num-partitions": n} for i in range(n)]
+            run(settings, ComingAndGoing(client_app, configs, away=away or {}, restart=restart or {}))
+        rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+        return outcome(tmp_path), {row["round"] for row in rows if row["client"] == "client-3"}
+
+    return play
 
 
 def check_truth(result):
@@ -276,17 +296,29 @@ def check_truth(result):
         assert dictionary_distance(model["local"], truth.local_dictionary) < 1e-4
 
 
-def test_a_client_that_comes_late_shares_what_its_data_carry(tmp_path):
-    summary, *_ = result = come_and_go(tmp_path, {2: range(4)}, None, "quorum=4", "rounds=60", "tolerance=0")
-    assert len(summary["members"]) == 5
+LONG = ["rounds=60", "tolerance=0"]
+
+
+def test_a_client_that_comes_late_shares_what_its_data_carry(come_and_go):
+    result, answered = come_and_go("quorum=4", *LONG, away={2: range(4)})
+    assert len(result[0]["members"]) == 5
+    assert answered
+    assert min(answered) >= 4
     check_truth(result)
 
 
-def test_a_client_that_is_away_for_some_rounds_catches_up(tmp_path):
-    summary, *_ = result = come_and_go(tmp_path, {2: range(3, 20)}, None, "quorum=4", "rounds=60", "tolerance=0")
+def test_a_client_that_is_away_for_some_rounds_catches_up(come_and_go):
+    result, answered = come_and_go("quorum=4", *LONG, away={2: range(3, 20)})
+    assert {1, 2, 60} <= answered <= {*range(1, 3), *range(20, 61)}
     check_truth(result)
-    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert {row["round"] for row in rows if row["client"] == "client-3"} < set(range(1, 61))
+
+
+@pytest.mark.parametrize("t", [1, 2, 7])
+def test_a_client_that_lost_its_folder_is_matched_anew(come_and_go, t):
+    result, answered = come_and_go(*LONG, restart={2: t})
+    assert answered == set(range(1, 61))
+    assert result[0]["clients"]["client-3"]["returns"] == 1
+    check_truth(result)
 
 
 def test_who_uses_enough_atoms_changes_no_bit_and_who_uses_few_takes_part(tmp_path):

@@ -111,6 +111,78 @@ def test_indices_must_be_the_clients_own(client, indices):
     assert first_update(client, indices=indices).has_error()
 
 
+def test_an_atom_that_it_does_not_use_is_taken_from_those_it_uses_least(client):
+    answer = unpack(first_update(client, indices=(-1, 0, 1)).content)
+    assert answer.arrays["contribution"].shape == (6, 3)
+
+
+def sharing(tmp_path, monkeypatch):
+    monkeypatch.delenv("PERDL_SIMULATION", raising=False)
+    one = Client(tmp_path, sparse_data())
+    assert one.start("sharing=some", "n_global=auto").has_content()
+    return one
+
+
+def shared_update(client, members, t=1, indices=(0, -1, 1)):
+    arrays = {"global_dictionary": np.eye(6)[:, :3], "indices": np.array(indices), "members": np.array(members)}
+    return client.ask(UPDATE, arrays, round=t)
+
+
+def test_a_client_sends_the_atoms_that_it_is_told_it_shares(tmp_path, monkeypatch):
+    client = sharing(tmp_path, monkeypatch)
+    for t, members in enumerate(
+        [(True, False, True), (True, True, True), (False, False, True), (False, False, False)], 1
+    ):
+        arrays = unpack(shared_update(client, members, t).content).arrays
+        assert arrays["contribution"].shape == (6, sum(members))
+        assert arrays["spread"].shape == arrays["nearest"].shape == (3,)
+        assert (arrays["nearest"][list(members)] == 0).all()
+    arrays = {
+        "global_dictionary": np.eye(6)[:, :3],
+        "members": np.zeros(3, dtype=bool),
+        "shared": np.ones(3, dtype=bool),
+    }
+    assert client.ask(FINISH, arrays).has_content()
+    with np.load(client.folder / "own" / "dictionary.npz") as file:
+        assert not file["global"].any()
+        assert file["local"].shape == (6, 6)  # no atom got lost on the way
+
+
+@pytest.mark.parametrize(
+    ("members", "text"),
+    [
+        ((True, False), "members has shape (2,), expected (3,)"),
+        ((1, 0, 1), "members has type int64"),
+        ((0.0, 0.0, 1.0), "members has type float64"),
+    ],
+)
+def test_members_are_one_truth_value_for_each_atom(tmp_path, monkeypatch, members, text):
+    assert refused(shared_update(sharing(tmp_path, monkeypatch), members), text)
+
+
+def test_without_members_nothing_is_answered(tmp_path, monkeypatch):
+    assert refused(first_update(sharing(tmp_path, monkeypatch)), "the message holds no array members")
+
+
+def test_nobody_shares_more_atoms_than_it_has(tmp_path, monkeypatch):
+    client = sharing(tmp_path, monkeypatch)
+    D = np.linalg.qr(np.random.default_rng(0).standard_normal((6, 6))).Q
+    arrays = {"global_dictionary": np.hstack([D, D[:, :2]]), "indices": np.array([0, 1, 2, 3, 4, -1, -1, -1])}
+    answer = client.ask(UPDATE, arrays | {"members": np.ones(8, dtype=bool)}, round=1)
+    assert refused(answer, "ada was told to share 3 atoms more, and has 1 of its own")
+
+
+def test_what_only_one_shares_at_the_end_becomes_its_own(tmp_path, monkeypatch):
+    client = sharing(tmp_path, monkeypatch)
+    assert shared_update(client, (True, False, True)).has_content()
+    arrays = {"global_dictionary": np.eye(6)[:, :3], "members": np.array([True, False, True])}
+    assert client.ask(FINISH, arrays | {"shared": np.array([False, True, True])}).has_content()
+    with np.load(client.folder / "own" / "dictionary.npz") as file:
+        assert file["global"].shape == (6, 2)
+        assert np.flatnonzero(file["global"].any(axis=0)).tolist() == [1]
+        assert file["local"].shape == (6, 5)
+
+
 def restarted(client):
     client.context.state = RecordDict()  # the folder is all there is
     return client

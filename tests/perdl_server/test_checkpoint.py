@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from common.errors import PerdlError, SettingsError
 from common.settings import load_settings
 from perdl.engines.run import resumed_settings
+from perdl_server.algorithm.membership import Membership
 from perdl_server.checkpoint import BEFORE, NEWEST, Checkpoint, load_checkpoint, save_checkpoint
 from perdl_server.results import RESUMED, SERVED, RunFolder
 from perdl_server.summary import describe
@@ -46,6 +48,20 @@ def test_a_checkpoint_comes_back_as_it_was(tmp_path):
     assert (back.run, back.round, back.seconds, back.ended) == ("f00d", 1, 1.5, "")
     assert back.bytes == was.bytes
     assert back.report["settings"] == was.report["settings"]
+
+
+def test_members_of_atoms_come_back_as_they_were(tmp_path):
+    some = Membership(np.array([[True, False], [True, True], [False, True]]), 0.3)
+    some.update([0, 1, 2], np.ones((3, 4, 2)), np.zeros((3, 2)), np.full((3, 2), 2.0))
+    save_checkpoint(replace(checkpoint(), membership=some, sharers=["c", "a", "b"]), tmp_path)
+    back = load_checkpoint(tmp_path)
+    assert back.sharers == ["c", "a", "b"]
+    assert back.membership is not None
+    assert back.membership.reach == 0.3
+    for key in ("members", "distance", "settled"):
+        np.testing.assert_array_equal(getattr(back.membership, key), getattr(some, key))
+    save_checkpoint(checkpoint(), tmp_path)
+    assert load_checkpoint(tmp_path).membership is None
 
 
 def test_one_cut_short_anywhere_is_noticed_and_the_one_before_it_used(tmp_path, caplog):

@@ -250,3 +250,34 @@ def test_a_client_of_few_samples_and_one_that_is_badly_explained():
     data = alike()
     data["c3"] = data["c3"] + 0.6 * RNG.standard_normal((200, 8))
     assert "the data of c3 are" in the("explained much worse", doubts(data, n_global=8, threshold=0.4))
+
+
+def outcome_of(sharing="all", **report):
+    facts = {"n_samples": 90, "n_atoms": 30, "nonzeros": 2.0, "start_error": 0.1}
+    known = {"n_global": 22, "path_lengths": [], "unrelated_edges": [], "rounds": 1}
+    settings = settings_from_values({"sharing": sharing, "n_global": "auto"})
+    D = np.eye(30)[:, : report.get("n_global", 22)]
+    return RunOutcome({**known, **report}, dict.fromkeys("abcd", facts), settings, D, np.ones(D.shape[1]))
+
+
+def test_who_uses_fewer_atoms_than_are_shared_is_named():
+    found = ended_warnings(outcome_of(absent={"b": 5}, unmatched=["b"]))
+    assert the("fewer atoms", found) == (
+        "b (17 of its 30 atoms) uses fewer atoms than the 22 that are shared: it takes part in all of them, and gives "
+        "up the atoms used least for those without a like; lower n_global, min_usage or min_samples, or give more "
+        "samples"
+    )
+    found = ended_warnings(outcome_of(absent={"b": 5, "d": 21}, unmatched=["b", "d"]))
+    assert "b (17 of its 30 atoms), d (1 of its 30 atoms) use fewer atoms" in the("fewer atoms", found)
+    assert not any("fewer atoms" in text for text in ended_warnings(outcome_of(absent={})))
+
+
+def test_edges_are_those_of_the_clients_on_the_paths():
+    lengths = {"n_global": 1, "path_lengths": [0.6, 3.0], "unrelated_edges": [1.2, 1.1]}
+    assert outcome_of(**lengths).edges.tolist() == pytest.approx([0.2, 1.0])
+    assert outcome_of(**lengths, unmatched=["b"]).edges.tolist() == pytest.approx([0.3, 1.5])
+
+
+def test_if_no_two_clients_share_an_atom_the_sentence_speaks_of_no_paths():
+    (text,) = (text for text in ended_warnings(outcome_of("some", n_global=0)) if "shared" in text)
+    assert text.startswith("no two clients have an atom that is nearer than chance, so that nothing is shared; look at")

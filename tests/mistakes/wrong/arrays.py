@@ -233,8 +233,8 @@ MISTAKES = [
     Mistake(
         "More shared atoms than are used",
         lambda: fit(BOB[:2], n_global=4),
-        4,
-        ("bob", "n_global"),
+        0,
+        ("bob", "fewer atoms", "n_global"),
         "lower n_global, or give more samples",
     ),
     Mistake(

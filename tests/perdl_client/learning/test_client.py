@@ -137,3 +137,53 @@ def test_data_keep_their_float_type():
     client = ClientLearner(t.data.astype("f4"), learning(), 0, "client-1", dictionary=D_l, watch=watch)
     new = client.update(t.global_dictionary.astype("f4"), 3)
     assert new.local_dictionary.dtype == new.global_dictionary.dtype == np.float32
+
+
+# split and share
+
+
+def whole(Y, D):
+    return ClientLearner(Y, learning(), 0, "client-1", dictionary=D)
+
+
+def test_who_lacks_atoms_gives_up_those_that_it_uses_least():
+    t = truth(0)
+    D = np.hstack([t.global_dictionary, t.local_dictionary])
+    energies = (CODER(t.data, D) ** 2).sum(axis=1)
+    client = whole(t.data, D)
+    client.split(np.array([-1, 4, -1]))
+    least = [j for j in np.argsort(energies) if j != 4][:2]
+    np.testing.assert_array_equal(client.dictionary, np.delete(D, [4, *least], axis=1))
+    assert client.members is None
+
+
+def test_who_shares_some_atoms_keeps_all_others():
+    t = truth(0)
+    D = np.hstack([t.global_dictionary, t.local_dictionary])
+    client = whole(t.data, D)
+    client.split(np.array([-1, 1, -1]), "some")
+    np.testing.assert_array_equal(client.dictionary, np.delete(D, 1, axis=1))
+    assert client.members is not None
+    assert client.members.tolist() == [False, True, False]
+    new = client.update(t.global_dictionary, 1)
+    assert new.global_dictionary.shape == (6, 1)
+    assert client.finish(t.global_dictionary).shape == (6, 5)
+
+
+def test_an_atom_that_it_leaves_becomes_its_own_and_one_that_it_joins_takes_the_nearest_ones_place():
+    t = truth(0)
+    D = np.hstack([t.global_dictionary, t.local_dictionary])
+    client = whole(t.data, D)
+    client.split(np.array([0, -1, -1]), "some")
+    client.watch = Watch(objective=1.0)
+    client.share(np.array([True, False, True]), -t.global_dictionary)
+    np.testing.assert_array_equal(client.dictionary, D[:, [1, 3, 4, 5]])
+    assert client.watch == NOTHING_SEEN
+    client.share(np.array([False, False, True]), t.global_dictionary)
+    np.testing.assert_array_equal(client.dictionary, D[:, [1, 3, 4, 5, 0]])
+    client.watch = Watch(objective=1.0)
+    client.share(np.array([False, False, True]), t.global_dictionary)
+    assert client.watch == Watch(objective=1.0)
+    client.keep(np.array([1, 2]))
+    assert client.members is not None
+    assert client.members.tolist() == [False, True]

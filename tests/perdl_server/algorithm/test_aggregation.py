@@ -21,6 +21,7 @@ from perdl_server.algorithm.aggregation import (
     geometric_median,
     mean,
     normalized,
+    over_members,
     polar,
     trimmed,
 )
@@ -351,3 +352,42 @@ def test_more_global_atoms_than_features_fit_only_where_they_need_not_be_orthono
             first_average(*first)
     else:
         assert first_average(*first)[1].shape == (3, 4)
+
+
+# over members
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if AGGREGATIONS[name].contribution == "atoms"])
+def test_each_atom_is_aggregated_over_its_members_alone(name):
+    _, A, w, present = contributions(3)
+    members = np.array([[True, True, False]] * 3 + [[True, False, False]] * 4)
+    seen = np.where(members[:, None, :], A, np.nan)
+    found = over_members(COMBINE[name], seen, np.where(members, w, np.nan), present, members)
+    np.testing.assert_array_equal(found[:, 0], COMBINE[name](A[:, :, :1], w[:, :1], present[:, :1])[:, 0])
+    np.testing.assert_array_equal(found[:, 1], COMBINE[name](A[:3, :, 1:2], w[:3, 1:2], present[:, 1:2])[:, 0])
+    np.testing.assert_array_equal(found[:, 2], present[:, 2])  # nobody's
+    everybody = np.ones((7, 3), dtype=bool)
+    np.testing.assert_array_equal(over_members(COMBINE[name], A, w, present, everybody), COMBINE[name](A, w, present))
+
+
+def test_the_first_average_leaves_out_who_has_no_such_atom():
+    D = unit(np.random.default_rng(0).standard_normal((4, 2)))
+    A, found = first_average(
+        [D, -D[:, ::-1], D[:, :1]],
+        [np.ones(2)] * 2 + [np.ones(1)],
+        np.array([[0, 1], [1, 0], [0, -1]]),
+        np.array([[1.0, 1], [-1, -1], [1, 1]]),
+        "mean",
+    )
+    np.testing.assert_allclose(found, D, atol=1e-15)
+    assert not A[2, :, 1].any()
+    np.testing.assert_allclose(consensus(A), [1, 1])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_more_shared_atoms_than_features_fit_where_each_client_has_few_of_them(name):
+    if AGGREGATIONS[name].contribution != "atoms":
+        pytest.skip("takes all clients")
+    E = np.eye(2)
+    indices = np.array([[0, 1, -1], [0, -1, 0], [-1, 1, 0]])
+    assert first_average([E, E, E], [np.ones(2)] * 3, indices, np.ones((3, 3)), name)[1].shape == (2, 3)

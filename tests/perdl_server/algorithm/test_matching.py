@@ -7,7 +7,7 @@ import pytest
 
 from common.dictionaries import atom_distances, dictionary_distance
 from common.synthetic import generate
-from perdl_server.algorithm.matching import MatchingError, global_matching, suggest_n_global
+from perdl_server.algorithm.matching import MatchingError, align, global_matching, suggest_n_global
 
 
 def unit(D):
@@ -262,3 +262,12 @@ def test_a_client_without_atoms_shares_none(method, empty):
     dictionaries[empty] = np.zeros((4, 0))
     assert suggest_n_global(dictionaries, method=method)[0] == 0
     assert global_matching(dictionaries, 0, method=method).indices.shape == (3, 0)
+
+
+def test_a_client_that_has_fewer_atoms_is_paired_with_the_nearest_of_all():
+    rng = np.random.default_rng(0)
+    G = np.linalg.qr(rng.standard_normal((8, 4))).Q
+    assert align(G, -G[:, [3, 1]]).tolist() == [-1, 1, -1, 0]
+    assert align(G, G[:, :0]).tolist() == [-1] * 4
+    assert align(G, G[:, [2, 0, 3, 1]]).tolist() == [1, 3, 0, 2]
+    assert align(G[:, :0], G).shape == (0,)

@@ -60,3 +60,43 @@ def test_energies_are_checked_where_they_count():
     for energies in (-np.ones(3), np.ones(2), np.array([1, np.inf, 1])):
         with pytest.raises(ProtocolError, match="energies"):
             check(PRESENT, "energy", energies=energies)
+
+
+SHARED = np.array([True, False, True])
+
+
+def told(members=SHARED, **changes):
+    m = int(members.sum())
+    arrays = {"contribution": PRESENT[:, members], "energies": np.ones(m), "spread": np.zeros(3), "nearest": np.ones(3)}
+    payload = Payload({key: value for key, value in {**arrays, **changes}.items() if value is not None}, METRICS)
+    check_update(payload, 4, PRESENT, AGGREGATIONS["energy"], members)
+
+
+def test_of_atoms_that_some_share_a_client_sends_its_own_and_evidence_of_all():
+    told()
+    told(np.zeros(3, dtype=bool))
+    told(np.ones(3, dtype=bool), spread=np.full(3, 2.0), nearest=np.full(3, 2.0, dtype=np.float32))
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"contribution": PRESENT}, r"contribution has shape \(6, 3\), expected \(6, 2\)"),
+        ({"energies": np.ones(3)}, r"energies has shape \(3,\), expected \(2,\)"),
+        ({"spread": np.zeros(2)}, r"spread has shape \(2,\), expected \(3,\)"),
+        ({"nearest": np.zeros((3, 1))}, r"nearest has shape \(3, 1\), expected \(3,\)"),
+        ({"nearest": None}, "the message holds no array nearest"),
+        ({"spread": np.zeros(3, dtype=int)}, "spread has type int64"),
+        ({"spread": np.array([0, np.nan, 0])}, "spread holds NaN or infinity"),
+        ({"spread": np.array([0, -1e-9, 0])}, "spread is no distance of atoms: -1e-09 to 0"),
+        ({"nearest": np.array([0, 2.1, 0])}, "nearest is no distance of atoms: 0 to 2.1"),
+    ],
+)
+def test_evidence_of_another_shape_or_size_is_refused(changes, why):
+    with pytest.raises(ProtocolError, match=why):
+        told(**changes)
+
+
+def test_without_atoms_there_is_no_evidence_to_refuse():
+    nothing = {"contribution": np.empty((6, 0)), "spread": np.empty(0), "nearest": np.empty(0)}
+    check_update(Payload(nothing, METRICS), 4, PRESENT[:, :0], AGGREGATIONS["mean"], np.empty(0, dtype=bool))
