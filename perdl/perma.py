@@ -22,7 +22,7 @@ from perdl_client.learning.client import ClientLearner
 from perdl_client.learning.local_update import LocalUpdate
 from perdl_server.algorithm.clusters import chance_distance
 from perdl_server.algorithm.matching import align
-from perdl_server.algorithm.membership import among_all, noise_factor
+from perdl_server.algorithm.membership import EXACT, among_all, noise_factor
 from perdl_server.algorithm.server import Evidence, PermaServer
 
 Floats = NDArray[np.floating]
@@ -138,11 +138,12 @@ def adapt(
 
     The client starts like every other. Then it drops the atoms nearest to D^g, and takes rounds alone.
 
-    With ``sharing = "some"`` it drops only those that are nearer to D^g than unrelated atoms are by chance, as
-    :meth:`.PermaServer.admit` does, and shares only these atoms of D^g; ``client.members`` says which. After its rounds
-    it leaves the atom that its data contradict most: an update moves it by more than :math:`q \sqrt{2} s_{ij}`, where
-    q is :func:`.noise_factor` and :math:`s_{ij}` the standard error of its own atom (D^g_j counts as no more exact).
-    That atom becomes its own, and the rounds begin again. It joins no further atoms.
+    With ``sharing = "some"`` this has three steps, each with rounds. (1) The client drops the atoms that are nearer to
+    D^g than unrelated atoms are by chance, as :meth:`.PermaServer.admit` does, and shares these: with D^g's help it
+    leaves wrong basins. (2) It takes all atoms for its own, starting from there. (3) It shares D^g_j if the own atom
+    that is paired with it has come to lie within :math:`q \sqrt{2} s_{ij}`, where q is :func:`.noise_factor` and
+    :math:`s_{ij}` the standard error of its own atom (D^g_j counts as no more exact). ``client.members`` says which.
+    Step 2 is needed because a wrong atom makes all errors larger, and so hides that it is wrong.
 
     Parameters
     ----------
@@ -162,31 +163,36 @@ def adapt(
     (d, r_l) array
     """
     indices = align(global_dictionary, client.dictionary)
-    if sharing == "some":
-        d, r_g = global_dictionary.shape
-        distances = atom_distances(global_dictionary, client.dictionary[:, indices]).diagonal()
-        near = distances <= chance_distance(d, r_g * client.dictionary.shape[1])
-        indices = np.where(near & (indices >= 0), indices, ABSENT)
-    client.split(indices, sharing)
-    while True:
-        update = None
-        for t in range(1, rounds + 1):
-            before = client.finish(global_dictionary)
-            update = client.update(global_dictionary, t)
-            if np.linalg.norm(client.dictionary - before, axis=0).max(initial=0.0) <= tolerance:
-                break
-        worst = None if update is None else _contradicted(client, update, global_dictionary)
-        if worst is None or client.members is None:
-            return client.finish(global_dictionary)
-        client.share(client.members & (np.arange(len(client.members)) != worst), global_dictionary)
+    if sharing != "some":
+        client.split(indices)
+        _take_rounds(client, global_dictionary, rounds, tolerance)
+        return client.finish(global_dictionary)
+    d, r_g = global_dictionary.shape
+    distances = atom_distances(global_dictionary, client.dictionary[:, indices]).diagonal()
+    near = (indices >= 0) & (distances <= chance_distance(d, r_g * client.dictionary.shape[1]))
+    client.split(np.where(near, indices, ABSENT), sharing)
+    _take_rounds(client, global_dictionary, rounds, tolerance)
+    client.share(np.zeros(r_g, dtype=bool), global_dictionary)
+    update = _take_rounds(client, global_dictionary, rounds, tolerance)
+    if update is None:
+        members = near
+    else:
+        spread, nearest = client.evidence(update, global_dictionary)
+        own = align(global_dictionary, client.dictionary)
+        distances = atom_distances(global_dictionary, client.dictionary[:, own]).diagonal()
+        paired = (own >= 0) & (distances <= nearest + EXACT)
+        members = paired & (nearest <= noise_factor(d) * np.sqrt(2) * spread + EXACT)
+    client.share(members, global_dictionary)
+    _take_rounds(client, global_dictionary, rounds, tolerance)
+    return client.finish(global_dictionary)
 
 
-def _contradicted(client: ClientLearner, update: LocalUpdate, global_dictionary: Floats) -> int | None:
-    """Return the atom of D^g that the client shares and its data contradict most; None if there is none."""
-    if client.members is None or not client.members.any():
-        return None
-    spread = client.evidence(update, global_dictionary)[0][client.members]
-    moved = np.linalg.norm(update.global_dictionary - client.shared(global_dictionary), axis=0)
-    limit = noise_factor(len(global_dictionary)) * np.sqrt(2) * spread
-    excess = moved / (limit + np.sqrt(np.finfo(moved.dtype).eps))
-    return int(np.flatnonzero(client.members)[excess.argmax()]) if excess.max() > 1 else None
+def _take_rounds(client: ClientLearner, global_dictionary: Floats, rounds: int, tolerance: float) -> LocalUpdate | None:
+    """Let a client take rounds alone until its own atoms are at rest; return the last update, None without rounds."""
+    update = None
+    for t in range(1, rounds + 1):
+        before = client.finish(global_dictionary)
+        update = client.update(global_dictionary, t)
+        if np.linalg.norm(client.dictionary - before, axis=0).max(initial=0.0) <= tolerance:
+            break
+    return update

@@ -313,8 +313,8 @@ class PerDL(Outcome):
     def add_client(self, X: Any, name: str | None = None) -> Self:
         """Learn the local atoms of one more client. The shared atoms do not change.
 
-        With ``sharing="some"`` the client becomes a member of the shared atoms that its first dictionary has nearer
-        than chance and that its data do not contradict afterwards, see ``perdl.perma.adapt``. The last row of
+        With ``sharing="some"`` the client becomes a member of the shared atoms that its data carry: those to which an
+        atom that it learnt alone lies as near as noise allows, see ``perdl.perma.adapt``. The last row of
         ``membership_`` says which.
 
         Parameters

@@ -21,6 +21,9 @@ that are near each other may mean the same own atom.
 An atom with one member left, as when a client comes back without it, is not shared, and its member leaves.
 
 If all members are right, then in data without noise all distances vanish, and wrong members stay apart.
+
+**Limit.** No new atom becomes shared in the rounds. If only two clients carry an atom, and the start of one of them
+lacks it, it stays their own; so does an atom of two that parted.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ _SETTLED = 5
 """Rounds in a row in which a distance has not fallen."""
 _CLEARER = 1.5
 """A contradiction waits for others that are larger by this factor at the same client."""
-_EXACT = 1e-6
+EXACT = 1e-6
 """Distance to D^g_j that is near enough in data without noise."""
 
 
@@ -122,7 +125,7 @@ class Membership:
         self.settled[rows] = np.where(np.isfinite(distance) & stays, self.settled[rows] + 1, 0)
         self.distance[rows] = distance
         self._leave(rows, distance, inner, excess)
-        limit = noise_factor(A.shape[1]) * np.sqrt(spread**2 + of_atom**2) + _EXACT
+        limit = noise_factor(A.shape[1]) * np.sqrt(spread**2 + of_atom**2) + EXACT
         may = ~before[rows] & self.shared & (nearest <= np.minimum(limit, self.reach))
         first = np.where(may, nearest, np.inf).argmin(axis=1) if may.size else np.empty(0, dtype=np.intp)
         joins = np.flatnonzero(may.any(axis=1))

@@ -293,13 +293,37 @@ def near_atom(angle, noise=0.0, n=300):
 
 @pytest.mark.parametrize(("angle", "noise"), [(0.0, 0.0), (0.0, 0.05), (0.1, 0.0), (0.2, 0.01), (1.5, 0.0)])
 def test_a_newcomer_shares_what_its_data_carry_and_leaves_what_they_contradict(angle, noise):
-    """0.2 is nearer than chance, so that the first dictionary alone does not tell; the rounds do."""
+    """0.2 is nearer than chance, so that the first dictionary alone does not tell; what it learns afterwards does."""
     Y, atoms, D_g = near_atom(angle, noise)
     client = ClientLearner(Y, LearningSettings(n_atoms=4), 0, "eve")
     own = adapt(client, D_g, rounds=30, tolerance=1e-12, sharing="some")
     assert client.members.tolist() == [True, angle == 0]
     true = atoms[:, 2:] if angle == 0 else atoms[:, 1:]
     assert dictionary_distance(own, true) < (1e-8 if noise == 0 else 0.05)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+def test_newcomers_share_no_atom_that_they_lack(noise):
+    """Three of them have an own atom nearer than chance to a shared one (numbers 8, 24 and 32)."""
+    G, lacking = true_global_dictionary(3, D, 3), 0
+    for i in (8, 24, 32, 1, 2):
+        truth = generate(
+            3, f"l{i}", n_features=D, n_global=3, n_local=3, n_samples=200, sparsity=0.2, absence=0.3, noise=noise
+        )
+        client = ClientLearner(truth.data, LearningSettings(), 0, f"x{i}")
+        own = adapt(client, G, rounds=50, tolerance=1e-12, sharing="some")
+        has = np.abs(G.T @ truth.global_dictionary).max(axis=1, initial=0) > 0.999
+        np.testing.assert_array_equal(client.members, has)
+        assert dictionary_distance(own, truth.local_dictionary) < (1e-8 if noise == 0 else 0.1)
+        lacking += np.count_nonzero(~has)
+    assert lacking >= 3
+
+
+def test_without_rounds_a_newcomer_shares_what_is_nearer_than_chance():
+    Y, _, D_g = near_atom(0.2)
+    client = ClientLearner(Y, LearningSettings(n_atoms=4), 0, "eve")
+    adapt(client, D_g, rounds=0, tolerance=1e-12, sharing="some")
+    assert client.members.tolist() == [True, True]
 
 
 def draw_some(name, seed=3):
