@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from common.coders import OMP, HardThreshold, TopK, hard_threshold, omp, top_k
+from common.coders import CODERS, OMP, HardThreshold, TopK, hard_threshold, omp, top_k
 
 
 def unit(D):
@@ -86,6 +86,33 @@ def omp_by_the_book(y, D, k):
     if support:
         x[support] = weights
     return x
+
+
+@pytest.mark.parametrize("threshold", [0.3, 1.0])
+def test_pursuit_with_a_threshold_is_the_loop_until_no_atom_passes_it(threshold):
+    rng = np.random.default_rng(3)
+    D = rng.standard_normal((8, 12))
+    D /= np.linalg.norm(D, axis=0)
+    Y = rng.standard_normal((8, 50))
+    X = CODERS["omp-threshold"].make(threshold)(Y, D)
+    residual = np.abs(D.T @ (Y - D @ X))
+    residual[X != 0] = 0
+    assert residual.max() < threshold
+    for y, x in zip(Y.T, X.T, strict=True):
+        k = np.count_nonzero(x)
+        np.testing.assert_allclose(x, omp_by_the_book(y, D, k), atol=1e-9)
+        before = y - D @ omp_by_the_book(y, D, max(k - 1, 0))
+        assert k == 0 or np.abs(D.T @ before).max() >= threshold - 1e-12
+
+
+def test_on_orthonormal_atoms_pursuit_with_a_threshold_is_the_hard_threshold():
+    rng = np.random.default_rng(4)
+    D = np.linalg.qr(rng.standard_normal((7, 7))).Q
+    Y = rng.standard_normal((7, 40))
+    pursuit, hard = (CODERS[name].make(0.8) for name in ("omp-threshold", "hard-threshold"))
+    np.testing.assert_allclose(pursuit(Y, D), hard(Y, D), atol=1e-12)
+    assert pursuit.penalty == hard.penalty
+    assert pursuit.warm(4.0, 0.5).number == hard.warm(4.0, 0.5).number
 
 
 @pytest.mark.parametrize(("d", "r", "k"), [(8, 5, 3), (6, 12, 1), (6, 12, 4), (10, 30, 6), (5, 5, 5), (4, 3, 9)])
