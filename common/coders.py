@@ -170,7 +170,7 @@ class OMP:
 class ThresholdOMP:
     """Orthogonal matching pursuit until no atom is correlated with the residual by the threshold or more.
 
-    For atoms that are not orthogonal it is what `HardThreshold` is for those that are: a sample uses as many atoms as it
+    For atoms that are not orthogonal it is what `HardThreshold` is for others: a sample uses as many atoms as it
     needs.
 
     Parameters
