@@ -3,7 +3,7 @@
     python benchmarks/membership.py [--seeds 100]
 
 Three truths with orthonormal atoms, with and without noise. The oracle is the same run, but its members are those of
-the truth from the start to the end. About twenty minutes of one core.
+the truth from the start to the end. About half an hour of one core.
 """
 
 from __future__ import annotations
