@@ -22,13 +22,8 @@ An atom with one member left, as when a client comes back without it, is not sha
 
 If all members are right, then in data without noise all distances vanish, and wrong members stay apart.
 
-<<<<<<< HEAD
-**Limit.** No new atom becomes shared in the rounds. If only two clients carry an atom, and the start of one of them
-lacks it, it stays their own; so does an atom of two that parted.
-=======
 **Limit.** No new atom becomes shared in the rounds. If only two clients carry an atom, and one of them lacks it at its
 start, it stays their own; so does an atom of two that parted.
->>>>>>> part
 """
 
 from __future__ import annotations
