@@ -150,9 +150,10 @@ def suggest_n_global(
     (:func:`~perdl_server.algorithm.null.path_null`), of mean :math:`u_j` and lower bound :math:`q_j`. Paths are shared
 
     1. as long as they are nearer than chance, :math:`\ell_j < q_j`;
-    2. up to a cliff, if it comes later: the largest jump in
-       :math:`0, \min(\ell_1 / u_1, 1), \dots, \min(\ell_r / u_r, 1), 1`, by a factor of 2 at least. Two clients in few
-       dimensions may be near by chance; what they share then shows by the others being far.
+    2. but up to a cliff, the largest jump in :math:`0, \min(\ell_1 / u_1, 1), \dots, \min(\ell_r / u_r, 1), 1`, if it
+       comes later and is by a factor of 2 at least, or comes earlier and is by a factor of 5. Two clients in few
+       dimensions may be near by chance; what they share then shows by the others being far. And what is merely alike
+       is nearer than chance, but far from what is the same.
 
     Parameters
     ----------
@@ -188,12 +189,11 @@ def suggest_n_global(
     for j in np.flatnonzero(~room):
         relative[j] = relative[j - 1] if j else 0.0
     cliff = int(np.diff(relative, prepend=0.0, append=1.0).argmax())
-    if cliff > near:
-        before, after = relative[cliff - 1], [*relative, 1.0][cliff]
-        # Without one path that is nearer than chance, the cliff must leave no doubt.
-        if before <= JUMP * after and (near or before <= NEAR):
-            return cliff, lengths
-    return near, lengths
+    if cliff in (0, near):
+        return near, lengths
+    # Without one path that is nearer than chance, or with more of them, the cliff must leave no doubt.
+    clear = JUMP if 0 < near < cliff else NEAR
+    return (cliff if relative[cliff - 1] <= clear * [*relative, 1.0][cliff] else near), lengths
 
 
 def _leading(true: NDArray[np.bool_]) -> int:

@@ -53,7 +53,7 @@ def message(*overrides, path=None):
         ("quorum=11", "quorum = 11: must be at most n_clients = 10"),
         ("quorum=0", "quorum = 0: must be a whole number, at least 1"),
         ("learner=sgd", "learner = 'sgd': must be 'orthogonal', 'gradient', 'projected' or 'coordinate'"),
-        ("coder=topk", "coder = 'topk': must be 'hard-threshold', 'top-k' or 'omp'"),
+        ("coder=topk", "coder = 'topk': must be 'hard-threshold', 'top-k', 'omp' or 'omp-threshold'"),
         ("dtype=float16", "dtype = 'float16': must be 'float64' or 'float32'"),
         ("data.source=mnis", "data.source = 'mnis': must be 'synthetic', 'mnist', 'files', 'video' or 'memory'"),
         ("data.samples_in=cols", "data.samples_in = 'cols': must be 'rows' or 'columns'"),

@@ -233,7 +233,6 @@ def spoil_start(**changes):
         {"dictionary": 1e200 * np.ones((6, 6))},
         {"dictionary": np.zeros((6, 6))},
         {"dictionary": np.eye(7)[:, :6]},
-        {"dictionary": np.eye(6)[:, :2], "usage": np.ones(2)},
         {"usage": -np.ones(6)},
         {"n_samples": None},
         {"start_error": float("nan")},

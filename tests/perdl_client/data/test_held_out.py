@@ -156,7 +156,7 @@ def test_preprocessing_is_fitted_on_what_is_learnt_from():
     ],
 )
 def test_with_too_few_samples_none_are_held_out_and_it_is_said(n, atoms, words):
-    settings = settings_of(*([] if atoms is None else [f"n_atoms={atoms}"]))
+    settings = settings_of(f"n_atoms={atoms}", "n_global=auto")
     samples = Samples(np.random.default_rng(0).standard_normal((4, n)), (4,))
     one = prepare(samples, settings, settings.for_client("ada"), "ada")
     if not words:
