@@ -89,7 +89,10 @@ class HardThreshold:
         done : float
             Finished share of the warm-up, 0 to 1.
         """
-        return replace(self, number=_between(self.number, first, done))
+        if self.number == 0:
+            return self
+        ratio = 5.0 if first is None else first / self.number
+        return replace(self, number=self.number * max(ratio, 1.0) ** (1 - done))
 
     def __call__(self, Y: Floats, D: Floats) -> Floats:
         """Return codes (r, n)."""
@@ -167,11 +170,10 @@ class OMP:
 
 
 @dataclass(frozen=True)
-class ThresholdOMP:
+class ThresholdOMP(HardThreshold):
     """Orthogonal matching pursuit until no atom is correlated with the residual by the threshold or more.
 
-    For atoms that are not orthogonal it is what `HardThreshold` is for others: a sample uses as many atoms as it
-    needs.
+    For atoms that are not orthogonal it is what `HardThreshold` is for others: a sample uses as many atoms as it needs.
 
     Parameters
     ----------
@@ -181,25 +183,7 @@ class ThresholdOMP:
         Whether it accepts stacks of dictionaries, (..., d, r).
     """
 
-    number: float
     stacks: bool = False
-
-    @property
-    def penalty(self) -> float:
-        """``threshold**2`` for each nonzero."""
-        return self.number**2
-
-    def warm(self, first: float | None, done: float) -> Self:
-        """Return a coder whose threshold lies between ``first`` and its own, on a geometric schedule.
-
-        Parameters
-        ----------
-        first : float, optional
-            Threshold of the first step; default 5 times the coder's own.
-        done : float
-            Finished share of the warm-up, 0 to 1.
-        """
-        return replace(self, number=_between(self.number, first, done))
 
     def __call__(self, Y: Floats, D: Floats) -> Floats:
         """Return codes (r, n)."""
@@ -229,14 +213,6 @@ CODERS: dict[str, CoderKind] = {
     "omp-threshold": CoderKind(ThresholdOMP, "threshold"),
 }
 """Coders by name, as in the setting ``coder``."""
-
-
-def _between(threshold: float, first: float | None, done: float) -> float:
-    """Return a threshold between the first one and the last one, on a geometric schedule."""
-    if threshold == 0:
-        return threshold
-    ratio = 5.0 if first is None else first / threshold
-    return float(threshold * max(ratio, 1.0) ** (1 - done))
 
 
 def hard_threshold(A: Floats, threshold: float) -> Floats:

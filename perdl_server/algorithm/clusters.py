@@ -26,7 +26,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import beta
+from scipy.special import betainccinv
 
 from common.dictionaries import ABSENT, atom_distances
 
@@ -54,7 +54,7 @@ def chance_distance(d: int, n_pairs: int, chance: float = CHANCE) -> float:
     """
     if d < 2:
         return 0.0
-    c = np.sqrt(beta.isf(min(chance / max(n_pairs, 1), 1.0), 0.5, (d - 1) / 2))
+    c = np.sqrt(betainccinv(0.5, (d - 1) / 2, min(chance / max(n_pairs, 1), 1.0)))
     return float(np.sqrt(2 - 2 * c))
 
 

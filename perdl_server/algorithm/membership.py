@@ -34,7 +34,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import chi2
+from scipy.special import chdtri
 
 Floats = NDArray[np.floating]
 Bools = NDArray[np.bool_]
@@ -242,4 +242,4 @@ def noise_factor(d: int) -> float:
     d : int
         Number of features.
     """
-    return float(np.sqrt(chi2.isf(_UNLIKELY, max(d - 1, 1)) / max(d - 1, 1)))
+    return float(np.sqrt(chdtri(max(d - 1, 1), _UNLIKELY) / max(d - 1, 1)))
