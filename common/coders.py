@@ -171,7 +171,7 @@ class OMP:
 
 @dataclass(frozen=True)
 class ThresholdOMP(HardThreshold):
-    """Orthogonal matching pursuit until no atom is correlated with the residual by the threshold or more.
+    """Orthogonal matching pursuit until no atom is correlated with the residual by more than the threshold.
 
     For atoms that are not orthogonal it is what `HardThreshold` is for others: a sample uses as many atoms as it needs.
 

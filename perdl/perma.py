@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from common.dictionaries import ABSENT, atom_distances
 from common.settings import Settings
 from perdl_client.learning.client import ClientLearner
-from perdl_client.learning.local_update import LocalUpdate
 from perdl_server.algorithm.clusters import chance_distance
 from perdl_server.algorithm.matching import align
 from perdl_server.algorithm.membership import EXACT, among_all, noise_factor
@@ -165,15 +164,15 @@ def adapt(
     indices = align(global_dictionary, client.dictionary)
     if sharing != "some":
         client.split(indices)
-        _take_rounds(client, global_dictionary, rounds, tolerance)
+        client.take_rounds(global_dictionary, rounds, tolerance)
         return client.finish(global_dictionary)
     d, r_g = global_dictionary.shape
     distances = atom_distances(global_dictionary, client.dictionary[:, indices]).diagonal()
     near = (indices >= 0) & (distances <= chance_distance(d, r_g * client.dictionary.shape[1]))
     client.split(np.where(near, indices, ABSENT), sharing)
-    _take_rounds(client, global_dictionary, rounds, tolerance)
+    client.take_rounds(global_dictionary, rounds, tolerance)
     client.share(np.zeros(r_g, dtype=bool), global_dictionary)
-    update = _take_rounds(client, global_dictionary, rounds, tolerance)
+    update = client.take_rounds(global_dictionary, rounds, tolerance)
     if update is None:
         members = near
     else:
@@ -183,16 +182,5 @@ def adapt(
         paired = (own >= 0) & (distances <= nearest + EXACT)
         members = paired & (nearest <= noise_factor(d) * np.sqrt(2) * spread + EXACT)
     client.share(members, global_dictionary)
-    _take_rounds(client, global_dictionary, rounds, tolerance)
+    client.take_rounds(global_dictionary, rounds, tolerance)
     return client.finish(global_dictionary)
-
-
-def _take_rounds(client: ClientLearner, global_dictionary: Floats, rounds: int, tolerance: float) -> LocalUpdate | None:
-    """Let a client take rounds alone until its own atoms are at rest; return the last update, None without rounds."""
-    update = None
-    for t in range(1, rounds + 1):
-        before = client.finish(global_dictionary)
-        update = client.update(global_dictionary, t)
-        if np.linalg.norm(client.dictionary - before, axis=0).max(initial=0.0) <= tolerance:
-            break
-    return update

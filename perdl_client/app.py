@@ -24,7 +24,6 @@ from common.errors import DataError, PerdlError, SettingsError
 from common.learning_settings import LearningSettings
 from common.logs import FAULT, about, join_log, log_file
 from common.protocol import FINISH, INITIALISE, SCALE, UPDATE, Payload, ProtocolError, Scalar, pack, unpack
-from common.rng import stream
 from common.settings import Settings, settings_from_values
 from common.statistics import largest_feature_share, mean_share, rms
 from common.threads import one_blas_thread
@@ -34,9 +33,9 @@ from perdl_client.data.samples import names_mark
 from perdl_client.data.sources import truth
 from perdl_client.identity import Identity, is_simulation
 from perdl_client.learning.client import ClientLearner
-from perdl_client.learning.evaluation import evaluate, learn_alone
+from perdl_client.learning.evaluation import evaluate_client
 from perdl_client.learning.local_update import relative_error
-from perdl_client.learning.missing import complete, zero_filled
+from perdl_client.learning.missing import codes_of, zero_filled
 from perdl_client.model import ClientModel, carried, save_model, shares
 from perdl_client.state import ALL_SHARED, NOTHING_USED, ClientState, find_state, save_state
 
@@ -252,15 +251,15 @@ def _finish(payload: Payload, context: Context) -> RecordDict:
         return pack({}, client=identity.name)
     state, settings, D_g = _resume(payload, context, identity)
     client, data = _learner(identity, settings, state, payload, D_g, context)
-    still = payload.array("shared", client.members.shape, "b") if client.members is not None else None
-    if client.members is not None and still is not None:
+    if client.members is not None:
+        still = payload.array("shared", client.members.shape, "b")
         client.share(client.members & still, D_g)  # what nobody else shares any more becomes its own
+        client.keep(np.flatnonzero(still))
+        D_g = np.where(client.members, D_g[:, still], 0)  # in its model, atoms that it does not share are zero
     D_l = client.finish(D_g)
-    if client.members is not None:  # in its model, atoms that it does not share are zero
-        D_g = np.where(client.members, D_g, 0)[:, still]
     D = np.hstack([D_g, D_l])
     Y = client.trusted(D)
-    X = client.coder(complete(Y, D, client.coder), D)
+    X = codes_of(Y, D, client.coder)
     shared, own = shares(Y, D_g, D_l, X)
     measures = {"error": relative_error(Y, D, X), "shared": shared, "own": own}
     scalars: dict[str, Scalar] = {**measures}
@@ -291,12 +290,8 @@ def _evaluated(
     """Return what the client tells of its held-out samples; nothing if there are none."""
     if data.held_out is None:
         return {}
-    seed, name = settings.seed, client.name
-    alone = np.hstack([D_g, D_l])  # if nothing is shared, the client learnt alone
-    if D_g.shape[1]:
-        began = ClientLearner(data.Y, client.learning, seed, name, dictionary=D)
-        alone = learn_alone(began, rounds, settings.tolerance)
-    found = evaluate(data.held_out, alone, D_g, D_l, settings.evaluation.n_nonzero, stream(seed, name, "bootstrap"))
+    began = ClientLearner(data.Y, client.learning, settings.seed, client.name, dictionary=D)
+    found = evaluate_client(data.held_out, began, D_g, D_l, rounds, settings)
     _log.info("%s", found.in_words())
     return found.scalars()
 

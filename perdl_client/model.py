@@ -10,14 +10,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from common.coders import CODERS, Coder, omp
+from common.coders import CODERS, Coder
 from common.errors import PerdlError
 from common.files import ForeignFileError, read_record, write_record
 from common.statistics import atom_energies
 from perdl_client.data.preprocessing import Preprocessing
 from perdl_client.data.windows_patches import Cut
 from perdl_client.learning.local_update import relative_error
-from perdl_client.learning.missing import complete, gaps, observed_omp, observed_residual, zero_filled
+from perdl_client.learning.missing import codes_of, observed_residual, pursuit, zero_filled
 
 Floats = NDArray[np.floating]
 
@@ -74,7 +74,7 @@ class ClientModel:
             Samples before preprocessing, in columns.
         """
         Z = self.preprocessing.apply(Y)
-        return self.coder(complete(Z, self.dictionary, self.coder), self.dictionary)
+        return codes_of(Z, self.dictionary, self.coder)
 
     def decode(self, X: Floats) -> Floats:
         """Return the samples (d, n) of given codes.
@@ -109,7 +109,7 @@ class ClientModel:
             Most atoms per sample.
         """
         D = self.dictionary
-        return self.preprocessing.undo(D @ _pursuit(self.preprocessing.apply(Y), D, k))
+        return self.preprocessing.undo(D @ pursuit(self.preprocessing.apply(Y), D, k))
 
     def unshared_energy(self, Y: Floats) -> Floats:
         """Return the energy (n,) of each preprocessed sample without its shared part.
@@ -121,7 +121,7 @@ class ClientModel:
         """
         Z = self.preprocessing.apply(Y)
         D, D_g = self.dictionary, self.global_dictionary
-        left = observed_residual(Z, D_g @ self.coder(complete(Z, D, self.coder), D)[: D_g.shape[1]])
+        left = observed_residual(Z, D_g @ codes_of(Z, D, self.coder)[: D_g.shape[1]])
         energy: Floats = (left * left).sum(axis=0)
         return energy
 
@@ -138,7 +138,7 @@ class ClientModel:
             Which atoms write the samples; the error of a part is what it leaves alone.
         """
         Z, D, r_g = self.preprocessing.apply(Y), self.dictionary, self.global_dictionary.shape[1]
-        codes = self.coder(complete(Z, D, self.coder), D) if k is None else _pursuit(Z, D, k)
+        codes = codes_of(Z, D, self.coder) if k is None else pursuit(Z, D, k)
         atoms = {"all": slice(None), "shared": slice(r_g), "own": slice(r_g, None)}[part]
         return relative_error(Z, D[:, atoms], codes[atoms])
 
@@ -151,14 +151,9 @@ class ClientModel:
             Samples before preprocessing, in columns.
         """
         Z = self.preprocessing.apply(Y)
-        X = self.coder(complete(Z, self.dictionary, self.coder), self.dictionary)
+        X = codes_of(Z, self.dictionary, self.coder)
         shared, own = shares(Z, self.global_dictionary, self.local_dictionary, X)
         return shared + own
-
-
-def _pursuit(Z: Floats, D: Floats, k: int) -> Floats:
-    """Return codes of at most ``k`` atoms a sample, by what was observed of it."""
-    return omp(Z, D, k) if gaps(Z) is None else observed_omp(Z, D, k)
 
 
 def shares(Y: Floats, global_dictionary: Floats, local_dictionary: Floats, X: Floats) -> tuple[float, float]:
@@ -188,11 +183,9 @@ def shares(Y: Floats, global_dictionary: Floats, local_dictionary: Floats, X: Fl
     if not size > 0:
         return 1.0, 0.0
     r_g = global_dictionary.shape[1]
-    without = observed_residual(Y, global_dictionary @ X[:r_g])
-    left = float(np.linalg.norm(without)) ** 2 / size
-    rest = without - local_dictionary @ X[r_g:]
-    rest = rest if (missing := gaps(Y)) is None else np.where(missing, Y.dtype.type(0), rest)
-    unexplained = float(np.linalg.norm(rest)) ** 2 / size
+    without = Y - global_dictionary @ X[:r_g]
+    left = float(np.linalg.norm(zero_filled(without))) ** 2 / size
+    unexplained = float(np.linalg.norm(zero_filled(without - local_dictionary @ X[r_g:]))) ** 2 / size
     return 1 - left, left - unexplained
 
 

@@ -35,7 +35,7 @@ class RunOutcome:
     ----------
     report : mapping
         Results of matching: ``n_global``, ``path_lengths``, ``next_path_length``, ``unrelated_edges``,
-        ``unrelated_bound``, ``misfits``, ``unmatched``, ``absent``; and ``rounds``.
+        ``unrelated_bound``, ``misfits``, ``n_edges``, ``absent``; and ``rounds``.
     clients : mapping of str to mapping
         Facts of each client, by name.
     settings : Settings
@@ -61,7 +61,7 @@ class RunOutcome:
     @property
     def n_edges(self) -> int:
         """Number of edges of a path, N - 1 for the N clients on it."""
-        return len(self.clients) - len(self.report.get("unmatched", [])) - 1
+        return int(self.report.get("n_edges", len(self.clients) - 1))
 
     @property
     def edges(self) -> Floats:

@@ -274,7 +274,7 @@ class PerMA(Strategy):
         shapes = {known["shape"] for known in facts.values() if known.get("shape")}
         if len(shapes) == 1:
             self._report["shape"] = [int(side) for side in shapes.pop().split("x")]
-        held_out = held_out_summary(facts, self.settings, server.global_dictionary.shape[1])
+        held_out = held_out_summary(facts, self.settings, server.shared_dictionary.shape[1])
         self.folder.save_summary(
             {
                 **self._report,

@@ -18,7 +18,7 @@ other samples out.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.errors import DataError, PerdlError
+from common.errors import DataError, PerdlError, SettingsError
 from common.evaluation import EXACT, counts_of_atoms
 from common.learners import LEARNERS
 from common.settings import Settings, override_settings
@@ -80,6 +80,11 @@ class Trial:
         """Mean of the logarithms; infinite if the run failed."""
         return float(self.logs.mean()) if len(self.errors) else np.inf
 
+    @property
+    def error(self) -> float:
+        """Geometric mean of the errors, by which choices are compared."""
+        return float(np.exp(self.score))
+
 
 def read_clients(files: Sequence[Path], settings: Settings) -> tuple[dict[str, Floats], dict[str, HeldOut]]:
     """Read each client's file, and set samples aside as its run would.
@@ -102,7 +107,13 @@ def read_clients(files: Sequence[Path], settings: Settings) -> tuple[dict[str, F
     ------
     DataError
         If a file cannot be read.
+    SettingsError
+        If the samples would need all clients' sums.
     """
+    if settings.data.site_scale != "none":
+        raise SettingsError(
+            'data.site_scale = "agree": this search agrees on no scale; give data.divide_by, as perdl check suggests'
+        )
     data = {}
     for name, file in zip(names_of(files), files, strict=True):
         samples = read_file(settings, file, Absent())
@@ -116,6 +127,7 @@ def tune(
     held_out: Mapping[str, HeldOut],
     settings: Settings,
     on_trial: Callable[[Trial], object] = lambda trial: None,
+    fixed: Set[str] = frozenset(),
 ) -> tuple[list[Trial], Trial]:
     """Search settings by held-out error.
 
@@ -129,6 +141,8 @@ def tune(
         Where the search begins. ``rounds`` is the number of rounds of each run.
     on_trial : callable (Trial) -> object, optional
         Called after each run.
+    fixed : set of str
+        Settings that are not varied.
 
     Returns
     -------
@@ -143,7 +157,11 @@ def tune(
         If no client held samples out.
     PerdlError
         If every run failed; the message is that of the first.
+    SettingsError
+        If the settings cannot be searched.
     """
+    if settings.sharing == "some":
+        raise SettingsError('sharing = "some": finds n_global itself, which this search varies; leave it out')
     if not held_out:
         raise DataError("no client has enough samples to hold some out: give more samples, or set evaluation.held_out")
     starts: dict[str, list[Floats]] = {}
@@ -151,7 +169,8 @@ def tune(
     best: Trial | None = None
     for group in GROUPS:
         ours: list[Trial] = []
-        for values in group.choices(best, training, settings):
+        for choice in group.choices(best, training, settings):
+            values = {key: value for key, value in choice.items() if key not in fixed}
             try:
                 s = override_settings(settings, values)
             except PerdlError as failure:  # this choice does not fit these data: others may

@@ -56,7 +56,7 @@ def tune(
             done.append(trial)
             status.update(f"run {len(done) + 1}, after {trial.group}")
 
-        trials, best = search.tune(*search.read_clients(files, settings), settings, tell)
+        trials, best = search.tune(*search.read_clients(files, settings), settings, tell, by_hand.keys())
     _print_trials(trials, best)
     print_line(out, _sentence(trials, best, settings.evaluation.n_nonzero))
     chosen = {**begin, "n_clients": len(files), **best.values, "evaluation.held_out": settings.evaluation.held_out}
@@ -70,7 +70,7 @@ def _print_trials(trials: Sequence[Trial], best: Trial) -> None:
     columns += [Column("error", right=True), Column("seconds", right=True), Column("")]
     rows = []
     for trial in trials:
-        error = f"{trial.errors.mean():.3f}" if len(trial.errors) else "-"
+        error = f"{trial.error:.3f}" if len(trial.errors) else "-"
         what = trial.failed or _in_words(trial.values)
         mark = "chosen" if trial is best else ""
         rows.append([trial.group, what, str(trial.n_global), error, f"{trial.seconds:.1f}", mark])
@@ -84,12 +84,12 @@ def _in_words(values: Mapping[str, Any]) -> str:
 def _sentence(trials: Sequence[Trial], best: Trial, k: int) -> str:
     """Say what the chosen settings are worth, against where the search began and against nothing shared."""
     first = trials[0]
-    text = f"{_in_words(best.values)}: error {best.errors.mean():.3g} with {k} atoms a sample"
+    text = f"{_in_words(best.values)}: error {best.error:.3g} with {k} atoms a sample"
     if len(first.errors) and best is not first:
-        text += f", {first.errors.mean():.3g} with what perdl check suggests"
+        text += f", {first.error:.3g} with what perdl check suggests"
     alone = next((one for one in trials if one.values.get("n_global") == 0), None)
-    if alone is not None and len(alone.errors) and best.n_global:
-        text += f"; sharing {best.n_global} atoms lowers it by {percent(gain(alone.errors.mean(), best.errors.mean()))}"
-    elif not best.n_global:
-        text += "; with shared atoms it is no lower: on these data, clients are as good alone"
-    return text
+    if alone is None or not len(alone.errors):
+        return text
+    if best.n_global and best.score < alone.score:
+        return text + f"; sharing {best.n_global} atoms lowers it by {percent(gain(alone.error, best.error))}"
+    return text + "; with shared atoms it is no lower: on these data, clients are as good alone"

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from common.errors import PerdlError
 from common.files import ForeignFileError, read_record, write_record
-from common.rng import stream
 from common.settings import Settings, settings_from_values
 from common.statistics import rms
 from perdl.perma import adapt
@@ -22,8 +21,8 @@ from perdl_client.data.preprocessing import Preprocessing
 from perdl_client.data.samples import Samples
 from perdl_client.data.windows_patches import Cut
 from perdl_client.learning.client import ClientLearner
-from perdl_client.learning.evaluation import evaluate, learn_alone
-from perdl_client.learning.missing import complete, zero_filled
+from perdl_client.learning.evaluation import evaluate_client
+from perdl_client.learning.missing import codes_of, zero_filled
 from perdl_client.model import ClientModel, carried
 
 if TYPE_CHECKING:
@@ -127,13 +126,12 @@ class Fitted:
             members=self.members if client.members is None else {**self.members, name: client.members},
         )
         one = joined.model(name)
-        filled = complete(data.Y, one.dictionary, one.coder)
-        usage = {**self.usage, name: carried(one.coder(filled, one.dictionary), zero_filled(data.Y))}
+        X = codes_of(data.Y, one.dictionary, one.coder)
+        usage = {**self.usage, name: carried(X, zero_filled(data.Y))}
         if data.held_out is None:
             return replace(joined, usage=usage)
-        alone = learn_alone(ClientLearner(data.Y, learning, s.seed, name, dictionary=first), s.rounds, s.tolerance)
-        rng = stream(s.seed, name, "bootstrap")
-        found = evaluate(data.held_out, alone, self.global_dictionary, D_l, s.evaluation.n_nonzero, rng)
+        began = ClientLearner(data.Y, learning, s.seed, name, dictionary=first)
+        found = evaluate_client(data.held_out, began, one.global_dictionary, D_l, s.rounds, s)
         return replace(joined, usage=usage, held_out={**self.held_out, name: found.facts()})
 
 

@@ -15,7 +15,7 @@ from common.learners import LEARNERS
 from common.learning_settings import LearningSettings
 from common.rng import stream
 from common.settings import Settings
-from perdl_client.data.held_out import FEWEST, LEAST_LEFT, HeldOut, Parts, set_aside, units_of_pieces
+from perdl_client.data.held_out import FEWEST, LEAST_LEFT, HeldOut, set_aside, units_of_pieces
 from perdl_client.data.preprocessing import Preprocessing, fit_preprocessing
 from perdl_client.data.quality import sample_statistics, unit_warning
 from perdl_client.data.samples import Samples
@@ -28,6 +28,7 @@ from perdl_client.learning.missing import gaps
 from perdl_client.learning.outliers import screen
 
 Floats = NDArray[np.floating]
+Ints = NDArray[np.intp]
 _log = logging.getLogger("perdl.client")
 
 
@@ -80,8 +81,6 @@ def load_data(identity: Identity, settings: Settings, held: Samples | None = Non
     DataError
         One line that names the file and what to do.
     """
-    if settings.data.site_scale != "none":  # else samples would be taken as they are
-        raise SettingsError('data.site_scale = "agree": the server sent no scale, so no client could tell its sums')
     samples = read_samples(identity, settings, held)
     if deployed := "data" in identity.node_config:  # simulations warn before they begin
         _warn_of_units(samples, identity, settings)
@@ -118,55 +117,58 @@ def prepare(
     ------
     DataError
         If the samples cannot be cut, or are too large or small.
+    SettingsError
+        If the clients have not agreed on a scale yet.
     """
-    parts, why = _divided(samples, settings, name, learning.n_atoms)
-    training = samples if parts is None else parts.training
-    Y = _pieces(training, settings, name)
+    if settings.data.site_scale != "none":  # else samples would be taken as they are
+        raise SettingsError('data.site_scale = "agree": the server sent no scale, so no client could tell its sums')
+    cut = cut_of(settings.data, samples.shape)
+    Y, other, units, why = _divided(samples, cut, settings, learning, name)
     if Y.size == 0:
         raise DataError(f"{name} has no data: {Y.shape[1]} samples of {Y.shape[0]} features")
     require_moderate(Y, f"{name} has values", "rescale them")
-    cut, in_place = cut_of(settings.data, samples.shape), in_place and Y.flags.writeable  # mapped files are read-only
-    preprocessing, Z = prepared(Y, settings.data, learning, name, cut.channels, in_place=in_place)
+    in_place = in_place and Y.flags.writeable  # mapped files are read-only
+    preprocessing, Z = _preprocessed(Y, settings.data, learning, name, cut.channels, in_place)
     require_moderate(Z, f"{name} has, once preprocessed, values", "look at data.divide_by")
     held_out = None
-    if parts is not None:
-        other = _pieces(parts.held_out, settings, name)
+    if other is not None:
         require_moderate(other, f"{name} has values", "rescale them")
         marked = screen(other) if learning.outliers == "mask" else other
         with np.errstate(over="ignore", invalid="ignore"):
             pieces = preprocessing.apply(marked)
-        held_out = HeldOut(pieces, units_of_pieces(parts.units, pieces.shape[1]))
+        held_out = HeldOut(pieces, units_of_pieces(units, pieces.shape[1]))
     return ClientData(Z, cut, preprocessing, samples.names, held_out, why)
 
 
-def _divided(samples: Samples, settings: Settings, name: str, n_atoms: int | None) -> tuple[Parts | None, str]:
-    """Divide the samples, or say why not."""
-    share, cut = settings.evaluation.held_out, cut_of(settings.data, samples.shape)
+def _divided(
+    samples: Samples, cut: Cut, settings: Settings, learning: LearningSettings, name: str
+) -> tuple[Floats, Floats | None, Ints | None, str]:
+    """Return the pieces to learn from, those held out and their units, and why none are if the run asks for it."""
+    share = settings.evaluation.held_out
     if share == 0 or samples.data.size == 0:
-        return None, ""
+        return _pieces(samples.data, cut, settings, name), None, None, ""
     parts = set_aside(samples, cut, share, stream(settings.seed, name, "held-out"))
-    held, left = (0, 0)
+    why = f"of {samples.data.shape[1]} samples {share:.0%} are too few to tell anything"
     if parts is not None:
-        held, left = (_pieces(part, settings, name).shape[1] for part in (parts.held_out, parts.training))
-    r = n_atoms or math.prod(cut.piece)
-    if held < FEWEST:
-        why = f"of {samples.data.shape[1]} samples {share:.0%} are too few to tell anything"
-    elif left < LEAST_LEFT * r:
-        why = f"too few samples would be left to learn {r} atoms from ({left}, and {LEAST_LEFT} an atom are needed)"
-    else:
-        return parts, ""
-    return None, f"{name} holds out no samples: {why}; it takes part, and is not evaluated"
+        Y, other = (_pieces(part.data, cut, settings, name) for part in (parts.training, parts.held_out))
+        left, r = Y.shape[1], learning.n_atoms or math.prod(cut.piece)
+        if other.shape[1] >= FEWEST and left >= LEAST_LEFT * r:
+            return Y, other, parts.units, ""
+        if other.shape[1] >= FEWEST:
+            why = f"too few samples would be left to learn {r} atoms from ({left}, and {LEAST_LEFT} an atom are needed)"
+    why = f"{name} holds out no samples: {why}; it takes part, and is not evaluated"
+    return _pieces(samples.data, cut, settings, name), None, None, why
 
 
-def _pieces(samples: Samples, settings: Settings, name: str) -> Floats:
+def _pieces(data: Floats, cut: Cut, settings: Settings, name: str) -> Floats:
     try:
-        return cut_of(settings.data, samples.shape).apply(samples.data).astype(settings.dtype, copy=False)
+        return cut.apply(data).astype(settings.dtype, copy=False)
     except DataError as error:
         raise DataError(f"{name}: {error}") from None
 
 
 def own_scale_sums(identity: Identity, settings: Settings, held: Samples | None = None) -> tuple[Floats, Floats]:
-    """Return this client's sums for scales that all clients agree on.
+    """Return this client's sums for scales that all clients agree on. Held-out samples do not count.
 
     Parameters
     ----------
@@ -182,43 +184,17 @@ def own_scale_sums(identity: Identity, settings: Settings, held: Samples | None 
     counts, squares : (c,) arrays
     """
     samples = read_samples(identity, settings, held)
-    cut, Y = cut_of(settings.data, samples.shape), _pieces(samples, settings, identity.name)
+    cut, learning = cut_of(settings.data, samples.shape), identity.learning(settings)
+    Y = _divided(samples, cut, settings, learning, identity.name)[0]
     require_moderate(Y, f"{identity.name} has values", "rescale them")
-    marked = screen(Y) if identity.learning(settings).outliers == "mask" else Y
+    marked = screen(Y) if learning.outliers == "mask" else Y
     return scale_sums(marked, cut.channels)
 
 
-def prepared(
-    Y: Floats, data: DataSettings, learning: LearningSettings, name: str, channels: int = 0, in_place: bool = False
+def _preprocessed(
+    Y: Floats, data: DataSettings, learning: LearningSettings, name: str, channels: int, in_place: bool
 ) -> tuple[Preprocessing, Floats]:
-    """Mark wild entries if the client is to, then learn its preprocessing and do it.
-
-    Parameters
-    ----------
-    Y : (d, n) array
-        Pieces after cutting. NaN marks what is missing.
-    data : DataSettings
-        The table ``data`` of the settings.
-    learning : LearningSettings
-        How the client learns.
-    name : str
-        The client's name, for errors.
-    channels : int
-        Number of channels, which the features of windows and patches repeat; default d.
-    in_place : bool
-        Whether ``Y`` may be overwritten.
-
-    Returns
-    -------
-    Preprocessing, (d, n) array
-
-    Raises
-    ------
-    SettingsError
-        If entries are missing, and a setting needs complete samples.
-    DataError
-        If nothing was measured, or the data's own scale is zero.
-    """
+    """Mark wild entries if the client is to, then learn its preprocessing and do it."""
     marked = screen(Y) if learning.outliers == "mask" else Y
     if gaps(marked) is not None:
         _require_masks_fit(data, learning, name)

@@ -9,7 +9,7 @@ import numpy as np
 
 from perdl_client.formats.columns import kept_columns
 from perdl_client.formats.csv_faults import explain, refuse_cut_numbers, refuse_index
-from perdl_client.formats.csv_layout import MISSING, CsvLayout, cells_of, layout_of, rows
+from perdl_client.formats.csv_layout import MISSING, NUMBER, CsvLayout, cells_of, layout_of, rows
 from perdl_client.formats.file_checks import file_error, reading, require_no_other_kind
 from perdl_client.formats.format import Format, Options, Table
 
@@ -49,10 +49,10 @@ def _read(path: Path, options: Options) -> Table:
         except UnicodeDecodeError:
             raise
         except ValueError:
-            explain(path, layout, keep)
+            explain(path, layout, keep, allow_missing=options.allow_missing)
             raise
         if layout.names and len(layout.names) != len(layout.columns):
-            explain(path, layout, keep)
+            explain(path, layout, keep, allow_missing=options.allow_missing)
         if table.size == 0:
             raise file_error(path, "holds 0 samples: it has no line of numbers; export it again")
         # A header may leave some columns without a name.
@@ -63,7 +63,11 @@ def _read(path: Path, options: Options) -> Table:
 def _number(cell: str) -> float:
     """Return the number in a cell, NaN if it is empty or holds a word for a missing value."""
     text = cell.strip()
-    return float("nan") if text.lower() in MISSING else float(text)
+    if text.lower() in MISSING:
+        return float("nan")
+    if not NUMBER.fullmatch(text):  # Python reads 1_000 as a number
+        raise ValueError(f"{text!r} is not a number")
+    return float(text)
 
 
 def _place(path: Path, options: Options, row: int, column: int) -> str:

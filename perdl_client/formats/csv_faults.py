@@ -22,7 +22,7 @@ from perdl_client.formats.csv_layout import (
 from perdl_client.formats.file_checks import file_error
 
 
-def explain(path: Path, layout: CsvLayout, keep: Sequence[int]) -> None:
+def explain(path: Path, layout: CsvLayout, keep: Sequence[int], *, allow_missing: bool = False) -> None:
     """Raise an error for the first cell or line that does not fit a table of numbers.
 
     Parameters
@@ -33,6 +33,8 @@ def explain(path: Path, layout: CsvLayout, keep: Sequence[int]) -> None:
         How the file is laid out.
     keep : sequence of int
         Columns that are read, from 0.
+    allow_missing : bool
+        Whether empty cells and words for what is missing are right.
     """
     _explain_head(path, layout)
     for number, line in rows(path, layout):
@@ -43,6 +45,8 @@ def explain(path: Path, layout: CsvLayout, keep: Sequence[int]) -> None:
             _explain_width(path, layout, number, line, len(cells))
         for j in keep:
             column = j + layout.columns.start
+            if allow_missing and cells[column].strip().lower() in MISSING:
+                continue
             if not NUMBER.fullmatch(cells[column]):
                 raise file_error(path, _wrong_cell(path, layout, keep, number, j, cells[column]))
         for column in range(layout.columns.stop, layout.width):

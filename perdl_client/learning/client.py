@@ -30,7 +30,7 @@ from perdl_client.learning.local_update import (
     refine_local_dictionary,
     retract,
 )
-from perdl_client.learning.missing import complete, observed_features, zero_filled
+from perdl_client.learning.missing import codes_of, complete, observed_features
 from perdl_client.learning.outliers import mark
 
 Floats = NDArray[np.floating]
@@ -177,8 +177,7 @@ class ClientLearner:
         return Start(used, self.dictionary[:, used], atom_energies(X)[used], X)
 
     def _codes(self) -> Floats:
-        D = self.dictionary
-        return self.coder(complete(self.trusted(D), D, self.coder), D)
+        return codes_of(self.trusted(self.dictionary), self.dictionary, self.coder)
 
     def split(self, indices: Ints, sharing: str = "all") -> None:
         """Remove the atoms that are global. The rest is D^l_i.
@@ -250,7 +249,7 @@ class ClientLearner:
         spread, nearest : (r_g,) array
         """
         members = np.ones(global_dictionary.shape[1], dtype=bool) if self.members is None else self.members
-        return evidence(zero_filled(self.Y), new, members, global_dictionary)
+        return evidence(new, members, global_dictionary)
 
     def shared(self, global_dictionary: Floats) -> Floats:
         """Return the global atoms that the client shares, (d, m): all of them if all clients share all.
@@ -304,6 +303,31 @@ class ClientLearner:
         (d, n) array
         """
         return mark(self.Y, dictionary, self.coder) if self.learning.outliers == "mask" else self.Y
+
+    def take_rounds(self, global_dictionary: Floats, rounds: int, tolerance: float) -> LocalUpdate | None:
+        """Take rounds alone, with a D^g that does not change, until the own atoms are at rest.
+
+        Parameters
+        ----------
+        global_dictionary : (d, r_g) array
+            D^g.
+        rounds : int
+            Most rounds.
+        tolerance : float
+            Stop when no own atom moves more than this.
+
+        Returns
+        -------
+        LocalUpdate, or None
+            The last update; None without rounds.
+        """
+        update = None
+        for t in range(1, rounds + 1):
+            before = self.finish(global_dictionary)
+            update = self.update(global_dictionary, t)
+            if np.linalg.norm(self.dictionary - before, axis=0).max(initial=0.0) <= tolerance:
+                break
+        return update
 
     def finish(self, global_dictionary: Floats) -> Floats:
         """Return the local block for a D^g. If the learner is orthonormal, it is moved off D^g.

@@ -12,11 +12,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from common.coders import omp
 from common.evaluation import Evaluation, counts_of_atoms, gain
+from common.rng import stream
+from common.settings import Settings
 from perdl_client.data.held_out import HeldOut
 from perdl_client.learning.client import ClientLearner
-from perdl_client.learning.missing import gaps, observed_omp, observed_residual, zero_filled
+from perdl_client.learning.missing import observed_residual, pursuit, zero_filled
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.intp]
@@ -41,13 +42,44 @@ def learn_alone(client: ClientLearner, rounds: int, tolerance: float) -> Floats:
     -------
     (d, r) array
     """
-    nothing = np.empty((len(client.Y), 0), dtype=client.Y.dtype)
-    for t in range(1, rounds + 1):
-        before = client.dictionary
-        client.update(nothing, t)
-        if np.linalg.norm(client.dictionary - before, axis=0).max(initial=0.0) <= tolerance:
-            break
+    client.take_rounds(np.empty((len(client.Y), 0), dtype=client.Y.dtype), rounds, tolerance)
     return client.dictionary
+
+
+def evaluate_client(
+    held_out: HeldOut,
+    client: ClientLearner,
+    global_dictionary: Floats,
+    local_dictionary: Floats,
+    rounds: int,
+    s: Settings,
+) -> Evaluation:
+    """Measure what federating changed for a client. If nothing is shared, it learnt alone.
+
+    Parameters
+    ----------
+    held_out : HeldOut
+        The samples, preprocessed.
+    client : ClientLearner
+        The client with its first dictionary. It takes its rounds alone.
+    global_dictionary : (d, r_g) array
+        D^g; zero where the client does not share an atom.
+    local_dictionary : (d, r_l) array
+        D^l_i.
+    rounds : int
+        Rounds of the run.
+    s : Settings
+        The run's settings.
+
+    Returns
+    -------
+    Evaluation
+    """
+    alone = np.hstack([global_dictionary, local_dictionary])
+    if global_dictionary.shape[1]:
+        alone = learn_alone(client, rounds, s.tolerance)
+    rng = stream(s.seed, client.name, "bootstrap")
+    return evaluate(held_out, alone, global_dictionary, local_dictionary, s.evaluation.n_nonzero, rng)
 
 
 def evaluate(
@@ -105,8 +137,7 @@ def residual_energies(Z: Floats, D: Floats, k: int) -> Floats:
     k : int
         Most atoms a sample may use (OMP).
     """
-    X = omp(Z, D, k) if gaps(Z) is None else observed_omp(Z, D, k)
-    left: Floats = (observed_residual(Z, D @ X).astype(np.float64) ** 2).sum(axis=0)
+    left: Floats = (observed_residual(Z, D @ pursuit(Z, D, k)).astype(np.float64) ** 2).sum(axis=0)
     return left
 
 

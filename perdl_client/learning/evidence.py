@@ -3,10 +3,9 @@ r"""What a client tells of its membership of shared atoms: distances, no atoms.
 White noise of variance :math:`\sigma^2` on every entry moves an atom, whose codes have the energy E, by about
 
 .. math:: s = \sqrt{(d - 1)\, \sigma^2 / E}, \qquad
-          \sigma^2 = \frac{\lVert Y - DX\rVert_F^2}{n\,(d - k)},
+          \sigma^2 = \frac{\lVert Y - DX\rVert_F^2}{\text{observed entries} - \lVert X\rVert_0} .
 
-where k is the mean number of codes of a sample. The server compares distances with it, see
-``perdl_server.algorithm.membership``.
+The server compares distances with it, see ``perdl_server.algorithm.membership``.
 """
 
 from __future__ import annotations
@@ -27,13 +26,11 @@ _USED = 0.1
 """An own atom is in use if its energy is at least this share of the median atom's."""
 
 
-def evidence(Y: Floats, new: LocalUpdate, members: Bools, global_dictionary: Floats) -> tuple[Floats, Floats]:
+def evidence(new: LocalUpdate, members: Bools, global_dictionary: Floats) -> tuple[Floats, Floats]:
     """Return what the client tells of each shared atom after a local update.
 
     Parameters
     ----------
-    Y : (d, n) array
-        Samples in columns.
     new : LocalUpdate
         Result of the update.
     members : (r_g,) bool array
@@ -48,10 +45,9 @@ def evidence(Y: Floats, new: LocalUpdate, members: Bools, global_dictionary: Flo
     nearest : (r_g,) array
         Where the client is no member, distance of D^g_j to this own atom, :data:`FAR` if none is in use; else 0.
     """
-    d, n = Y.shape
-    variance = (new.error * float(np.linalg.norm(Y))) ** 2 / (n * max(d - new.nonzeros, 1.0))
-    spread, nearest = (np.zeros(len(members), dtype=Y.dtype) for _ in range(2))
-    spread[members] = _standard_error(variance, d, new.energies)
+    d = len(global_dictionary)
+    spread, nearest = (np.zeros(len(members), dtype=new.energies.dtype) for _ in range(2))
+    spread[members] = _standard_error(new.noise, d, new.energies)
     others = np.flatnonzero(~members)
     energies = np.concatenate([new.energies, new.local_energies])
     used = np.flatnonzero(new.local_energies > _USED * np.median(energies)) if len(energies) else np.empty(0, dtype=int)
@@ -60,7 +56,7 @@ def evidence(Y: Floats, new: LocalUpdate, members: Bools, global_dictionary: Flo
         distances = atom_distances(global_dictionary[:, others], new.local_dictionary[:, used])
         best = distances.argmin(axis=1)
         nearest[others] = np.minimum(distances.min(axis=1), FAR)
-        spread[others] = _standard_error(variance, d, new.local_energies[used[best]])
+        spread[others] = _standard_error(new.noise, d, new.local_energies[used[best]])
     return spread, nearest
 
 

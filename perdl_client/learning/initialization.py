@@ -23,7 +23,7 @@ from common.learners import LEARNERS, Learner
 from common.learning_settings import LearningSettings
 from common.rng import stream
 from common.statistics import rms
-from perdl_client.learning.missing import complete, gaps, observed_residual, refill, zero_filled
+from perdl_client.learning.missing import codes_of, gaps, observed_residual, refill, zero_filled
 
 Floats = NDArray[np.floating]
 
@@ -270,6 +270,5 @@ def objective(Y: Floats, D: Floats, coder: Coder) -> float:
     -------
     float
     """
-    F = complete(Y, D, coder)
-    X = coder(F, D)
+    X = codes_of(Y, D, coder)
     return float(np.linalg.norm(observed_residual(Y, D @ X)) ** 2 + coder.penalty * np.count_nonzero(X))

@@ -17,7 +17,7 @@ from common.coders import Coder
 from common.dictionaries import atom_distances
 from common.learners import Learner
 from common.polar import polar_factor
-from perdl_client.learning.missing import complete, observed_residual, zero_filled
+from perdl_client.learning.missing import complete, gaps, observed_residual, zero_filled
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.intp]
@@ -41,6 +41,8 @@ class LocalUpdate:
         D^g_i P^gg_i, where Y X' = D P is the polar decomposition over all atoms. ``procrustes`` sends it.
     error : float
         ||Y - D X||_F / ||Y||_F before the step.
+    noise : float
+        Variance of the noise on an entry: ||Y - D X||_F^2 over the observed entries less the codes, before the step.
     objective : float
         ||Y - D X||_F^2 + penalty ||X||_0 before the step; the first term is 0 if it is below rounding.
     nonzeros : float
@@ -55,6 +57,7 @@ class LocalUpdate:
     local_energies: Floats
     procrustes_contribution: Floats
     error: float
+    noise: float
     objective: float
     nonzeros: float
     reassigned: int
@@ -123,6 +126,8 @@ def local_update(
     stretch = shared.T @ moment
     error, nonzeros = relative_error(Y, D, X), np.count_nonzero(X)
     misfit = error**2 if error**2 > np.finfo(Y.dtype).eps else 0.0
+    energy, missing = np.linalg.norm(zero_filled(Y)) ** 2, gaps(Y)
+    n_observed = Y.size - (0 if missing is None else np.count_nonzero(missing))
     return LocalUpdate(
         global_dictionary=shared,
         local_dictionary=step.dictionary[:, rest],
@@ -130,7 +135,8 @@ def local_update(
         local_energies=(X[rest] ** 2).sum(axis=1),
         procrustes_contribution=shared @ ((stretch + stretch.T) / 2) if r_g else shared,
         error=error,
-        objective=float(misfit * np.linalg.norm(zero_filled(Y)) ** 2 + coder.penalty * nonzeros),
+        noise=float(error**2 * energy / max(n_observed - nonzeros, Y.shape[1], 1)),
+        objective=float(misfit * energy + coder.penalty * nonzeros),
         nonzeros=float(nonzeros) / max(Y.shape[1], 1),
         reassigned=reassigned,
     )

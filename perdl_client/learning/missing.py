@@ -22,7 +22,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from common.coders import OMP, Coder
+from common.coders import OMP, Coder, omp
 
 Floats = NDArray[np.floating]
 
@@ -148,6 +148,36 @@ def complete(Y: Floats, D: Floats, coder: Coder) -> Floats:
     return out
 
 
+def codes_of(Y: Floats, D: Floats, coder: Coder) -> Floats:
+    """Return the codes (r, n) of samples, by what was observed of them.
+
+    Parameters
+    ----------
+    Y : (d, n) array
+        Samples in columns; NaN marks a missing entry.
+    D : (d, r) array
+        Dictionary.
+    coder : Coder
+        Computes the codes.
+    """
+    return coder(complete(Y, D, coder), D)
+
+
+def pursuit(Y: Floats, D: Floats, k: int) -> Floats:
+    """Return codes (r, n) of at most ``k`` atoms a sample by orthogonal matching pursuit, by what was observed.
+
+    Parameters
+    ----------
+    Y : (d, n) array
+        Samples in columns; NaN marks a missing entry.
+    D : (d, r) array
+        Dictionary.
+    k : int
+        Most atoms a sample may use.
+    """
+    return omp(Y, D, k) if gaps(Y) is None else observed_omp(Y, D, k)
+
+
 def observed_omp(Y: Floats, D: Floats, k: int) -> Floats:
     r"""Orthogonal matching pursuit by the observed entries of each sample.
 
@@ -195,6 +225,7 @@ def _refit(known: Floats, W: Floats, D: Floats, support: NDArray[np.intp]) -> Fl
     """Return the least-squares codes of each sample on its support, over observed entries; -1 is an unused place."""
     unused = support < 0
     atoms = np.where(unused[:, None, :], 0, D[:, support].transpose(1, 0, 2)) * W.T[:, :, None]  # (n, d, places)
+    atoms = atoms.astype(np.float64)  # in float32 the small term below would be lost
     gram, right = atoms.mT @ atoms, atoms.mT @ known.T[:, :, None]
     diagonal = np.arange(support.shape[1])
     # Without the small term, observed parts that are parallel make the matrix singular.

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from common.coders import Coder, hard_threshold
 from common.statistics import rms
-from perdl_client.learning.missing import complete, observed_residual, zero_filled
+from perdl_client.learning.missing import codes_of, observed_residual, zero_filled
 
 Floats = NDArray[np.floating]
 
@@ -89,8 +89,7 @@ def mark(Y: Floats, D: Floats, coder: Coder) -> Floats:
         With NaN in wild entries, and in all entries of wild samples. If there are none, ``Y`` itself.
     """
     known, Z = ~np.isnan(Y), zero_filled(Y)
-    F = complete(Y, D, coder)
-    residual = observed_residual(Y, D @ coder(F, D))
+    residual = observed_residual(Y, D @ codes_of(Y, D, coder))
     noise = 1.4826 * float(np.median(np.abs(residual[known]))) if known.any() else 0.0
     mu, first = max(_NOISE * noise, _LEAST * rms(Y)), float(np.abs(Z).max(initial=0.0))
     if not first > mu > 0:

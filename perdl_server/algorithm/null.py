@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -154,19 +153,16 @@ def best_paths(
     n = n_draws or int(np.clip(_WORK / max(sizes) ** 3, _LEAST, _MOST))
     chain = method == "chain"
     pairs = list(itertools.pairwise(sizes)) if chain else list(itertools.combinations(sizes, 2))
-    pools = {
-        (m, k): _edges(rng, max(n * count // len(pairs), _LEAST), d, m, k, orthonormal)
-        for (m, k), count in Counter(pairs).items()
-    }
+    pool = _edges(rng, n, d, max(sizes), max(sizes), orthonormal)  # fewer atoms are a part of it, with the same law
     if chain:
         cost = np.zeros((n, sizes[0]))
-        for pair in pairs:
-            cost = (cost[:, :, None] + rng.choice(pools[pair], n)).min(axis=1)
+        for m, k in pairs:
+            cost = (cost[:, :, None] + pool[rng.integers(n, size=n), :m, :k]).min(axis=1)
         return np.asarray(cost.min(axis=1) / len(pairs))
-    sides = {pair: (pool.min(axis=2), pool.min(axis=1)) for pair, pool in pools.items()}
+    sides = {(m, k): (pool[:, :m, :k].min(axis=2), pool[:, :m, :k].min(axis=1)) for m, k in set(pairs)}
     nearest: list[list[Floats]] = [[] for _ in sizes]
     for pair, clients in zip(pairs, itertools.combinations(range(len(sizes)), 2), strict=True):
-        at = rng.integers(len(pools[pair]), size=n)
+        at = rng.integers(n, size=n)
         for client, side in zip(clients, sides[pair], strict=True):
             nearest[client].append(side[at])
     return np.asarray(np.min([np.median(edges, axis=0).min(axis=1) for edges in nearest], axis=0))

@@ -36,9 +36,9 @@ class Match:
         For client i and global atom j: the matched one of the atoms that the client sent; -1 if it has none.
     report : dict
         Facts for the summary: ``n_global``, ``path_lengths``, ``next_path_length``, ``unrelated_edges``,
-        ``unrelated_bound``, ``misfits``; ``unmatched``, the clients that use too few atoms to be on the paths, whose
-        atoms are paired with the others' average; and ``absent``, the number of paths for which such a client has no
-        atom, by name.
+        ``unrelated_bound``, ``misfits``; ``n_edges``, the number of edges of a path: clients that use too few atoms
+        are on none, and their atoms are paired with the others' average; and ``absent``, the number of paths for
+        which such a client has no atom, by name.
     """
 
     indices: Ints
@@ -218,7 +218,7 @@ class PermaServer:
             "unrelated_edges": null.mean,
             "unrelated_bound": null.bound,
             "misfits": [who[i] for i in misfits(theirs, matching.indices, null.mean)],
-            "unmatched": [name for name in names if name not in who],
+            "n_edges": len(who) - 1,
         }
         return indices, signs, report
 
@@ -233,9 +233,7 @@ class PermaServer:
                 signs[k, j] = -1 if atom @ Ds[k][:, indices[k, j]] < 0 else 1
         _log.info("shared by some: %d atoms, members %s", indices.shape[1], (indices >= 0).sum(axis=0).tolist())
         self.membership = Membership(indices >= 0, chance_distance(len(Ds[0]), count_pairs(sizes)) / 2)
-        none: dict[str, Any] = {
-            key: [] for key in ("path_lengths", "unrelated_edges", "unrelated_bound", "misfits", "unmatched")
-        }
+        none: dict[str, Any] = {key: [] for key in ("path_lengths", "unrelated_edges", "unrelated_bound", "misfits")}
         return indices, signs, {"n_global": indices.shape[1], "next_path_length": None, **none}
 
     def admit(self, name: str, dictionary: Floats) -> Ints:

@@ -326,7 +326,7 @@ def test_who_uses_enough_atoms_changes_no_bit_and_who_uses_few_takes_part(tmp_pa
     weak = ["n_clients=5", "n_global=4", "synthetic.n_global=4", "synthetic.n_local=2", "synthetic.weak_clients=1"]
     summary, D_g, models = federate(tmp_path, *weak, "synthetic.weak_samples=6", "min_samples=3")
     ((name, count),) = summary["absent"].items()
-    assert summary["unmatched"] == [name]
+    assert summary["n_edges"] == 3
     assert 0 < count < 4
     np.testing.assert_array_equal(models[name]["global"], D_g)
     assert models[name]["local"].shape == (6, 2)

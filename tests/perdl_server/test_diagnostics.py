@@ -246,13 +246,13 @@ def outcome_of(sharing="all", **report):
 
 
 def test_who_uses_fewer_atoms_than_are_shared_is_named():
-    found = ended_warnings(outcome_of(absent={"b": 5}, unmatched=["b"]))
+    found = ended_warnings(outcome_of(absent={"b": 5}, n_edges=2))
     assert the("fewer atoms", found) == (
         "b (17 of its 30 atoms) uses fewer atoms than the 22 that are shared: it takes part in all of them, and gives "
         "up the atoms used least for those without a like; lower n_global, min_usage or min_samples, or give more "
         "samples"
     )
-    found = ended_warnings(outcome_of(absent={"b": 5, "d": 21}, unmatched=["b", "d"]))
+    found = ended_warnings(outcome_of(absent={"b": 5, "d": 21}, n_edges=1))
     assert "b (17 of its 30 atoms), d (1 of its 30 atoms) use fewer atoms" in the("fewer atoms", found)
     assert not any("fewer atoms" in text for text in ended_warnings(outcome_of(absent={})))
 
@@ -260,7 +260,7 @@ def test_who_uses_fewer_atoms_than_are_shared_is_named():
 def test_edges_are_those_of_the_clients_on_the_paths():
     lengths = {"n_global": 1, "path_lengths": [0.6, 3.0], "unrelated_edges": [1.2, 1.1], "unrelated_bound": [1.1, 1.0]}
     assert outcome_of(**lengths).edges.tolist() == pytest.approx([0.2, 1.0])
-    assert outcome_of(**lengths, unmatched=["b"]).edges.tolist() == pytest.approx([0.3, 1.5])
+    assert outcome_of(**lengths, n_edges=2).edges.tolist() == pytest.approx([0.3, 1.5])
 
 
 def test_if_no_two_clients_share_an_atom_the_sentence_speaks_of_no_paths():

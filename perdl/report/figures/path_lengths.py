@@ -26,7 +26,7 @@ def mean_edges(result: RunResult) -> NDArray[np.floating]:
         The run.
     """
     lengths = np.asarray(result.summary.get("path_lengths") or [], dtype=float)
-    n_edges = len(result.clients) - len(result.summary.get("unmatched", [])) - 1
+    n_edges = int(result.summary.get("n_edges", len(result.clients) - 1))
     edges: NDArray[np.floating] = lengths / max(n_edges, 1)
     return edges
 

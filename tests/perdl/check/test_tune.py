@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from common.errors import DataError, PerdlError
+from common.errors import DataError, PerdlError, SettingsError
 from common.settings import load_settings
 from common.synthetic import generate
 from perdl.check.tune import GROUPS, Trial, first_within_one_error, read_clients, tune
@@ -103,6 +103,22 @@ def test_the_command_writes_settings_that_a_run_takes(tmp_path):
     again = run_perdl(*arguments)
     assert again.returncode == 2
     assert "add --overwrite" in again.stderr
+
+
+def test_what_is_given_is_not_varied():
+    given = settings_of("n_atoms=8", "n_global=2", "aggregation=trimmed")
+    trials, best = tune(*planted(4, 4), given, fixed={"n_global", "aggregation"})
+    assert {"learner", "coder"} <= {key for one in trials for key in one.values}
+    assert not any({"n_global", "aggregation"} & one.values.keys() for one in trials)
+    assert best.n_global == 2
+
+
+def test_what_cannot_be_searched_is_refused(tmp_path):
+    with pytest.raises(SettingsError, match="finds n_global itself"):
+        tune(*planted(2, 2), settings_of("sharing=some"))
+    np.savetxt(tmp_path / "a.csv", np.eye(4), delimiter=",")
+    with pytest.raises(SettingsError, match="agrees on no scale"):
+        read_clients([tmp_path / "a.csv"], settings_of("data.site_scale=agree"))
 
 
 def test_files_with_few_samples_take_part_and_are_not_judged(tmp_path):

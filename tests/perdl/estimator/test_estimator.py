@@ -26,9 +26,11 @@ from common.synthetic import generate, true_global_dictionary
 from perdl import PerDL
 from perdl.cli.app import app
 from perdl.engines.run import simulate
+from perdl.estimator import fitted
 from perdl.estimator.array_settings import DATA_PARAMETERS, EVALUATION_PARAMETERS, NO_SETTINGS, in_python
 from perdl.perma import adapt
 from perdl_client.learning.client import ClientLearner
+from perdl_client.learning.evaluation import evaluate_client
 
 ROOT = Path(__file__).resolve().parents[3]
 D, R_G, R_L = 8, 2, 2
@@ -581,3 +583,19 @@ def test_import_is_light():
     )
     done = subprocess.run([sys.executable, "-c", use], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "[]\n"
+
+
+def test_who_comes_later_is_judged_by_the_atoms_that_it_shares(monkeypatch):
+    seen = []
+
+    def record(held_out, client, D_g, *rest):
+        seen.append(D_g)
+        return evaluate_client(held_out, client, D_g, *rest)
+
+    monkeypatch.setattr(fitted, "evaluate_client", record)
+    sites = {name: draw_some(name)[0] for name in ("ada", "bob", "cy", "dan", "eve")}
+    late = PerDL("auto", sharing="some", n_atoms=5, n_restarts=3, held_out=0.2).fit(sites)
+    late.add_client(draw_some("fay")[0], "fay")
+    shares = late.membership_[late.client_names_.index("fay")]
+    assert not shares.all()
+    np.testing.assert_array_equal(seen[-1].any(axis=0), shares)

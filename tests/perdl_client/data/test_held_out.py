@@ -9,10 +9,13 @@ import pytest
 from common.rng import stream
 from common.settings import load_settings
 from perdl_client.data.held_out import BLOCKS, FEWEST, LEAST_LEFT, set_aside, units_of_pieces
-from perdl_client.data.load import prepare
+from perdl_client.data.load import own_scale_sums, prepare
 from perdl_client.data.samples import Samples
+from perdl_client.data.site_scale import scale_sums
+from perdl_client.data.sources import SAMPLES
 from perdl_client.data.windows_patches import Cut
 from perdl_client.formats.read import load_samples
+from perdl_client.identity import Identity
 
 
 def numbered(n, d=3, **more):
@@ -188,3 +191,12 @@ def test_a_mapped_file_is_not_written_and_parts_are_not_copies_of_series(tmp_pat
     assert one.Y.shape[1] == 80
     parts = set_aside(samples, whole(), 0.2, rng())
     assert np.shares_memory(parts.training.data, samples.data)
+
+
+def test_the_scale_that_clients_agree_on_does_not_see_them():
+    data = np.random.default_rng(0).standard_normal((4, 60))
+    settings = settings_of("data.site_scale=agree", "n_global=1")
+    parts = set_aside(Samples(data, (4,)), whole((4,)), 0.2, rng("ada"))
+    identity = Identity("ada", 0, {SAMPLES: data})
+    for told, expected in zip(own_scale_sums(identity, settings), scale_sums(parts.training.data, 4), strict=True):
+        np.testing.assert_array_equal(told, expected)

@@ -619,3 +619,20 @@ def test_damaged_files_give_samples_or_one_clear_line(tmp_path, seed):
             else:
                 assert outcome.ndim == 2
                 assert np.isfinite(outcome).all()
+
+
+def test_with_missing_cells_allowed_a_wrong_cell_is_named_and_no_missing_one(tmp_path):
+    path = tmp_path / "a.csv"
+    rows = ["a,b,c", *(f"{i},{i + 1},{2 * i}.5" for i in range(20))]
+    rows[3], rows[7] = "1,,2", "1,abc,2"
+    path.write_text("\n".join(rows) + "\n")
+    with pytest.raises(DataError, match=r"line 8, column 2.*abc") as told:
+        load_samples(path, missing="mask")
+    assert "line 4" not in str(told.value)
+    rows[7] = "1,1_000,2"  # a number for Python, and for nobody else
+    path.write_text("\n".join(rows) + "\n")
+    with pytest.raises(DataError, match=r"line 8, column 2.*1_000"):
+        load_samples(path, missing="mask")
+    rows[7] = "1,NA,2"
+    path.write_text("\n".join(rows) + "\n")
+    assert np.isnan(load_samples(path, missing="mask").data).sum() == 2

@@ -30,7 +30,7 @@ def matched(sizes, **values):
 def test_one_with_few_atoms_is_paired_with_what_the_others_share():
     G, made, server, match = matched([6, 6, 2, 6], n_global=3)
     assert match.report["absent"] == {"c2": 1}
-    assert match.report["unmatched"] == ["c2"]
+    assert match.report["n_edges"] == 2
     D = np.hstack([server.global_dictionary, G])
     assert np.linalg.matrix_rank(D, tol=1e-10) == 3
     assert sorted(match.indices[2]) == [-1, 0, 1]
@@ -46,7 +46,7 @@ def test_who_has_enough_is_matched_as_ever(n_global):
     np.testing.assert_array_equal(match.indices, plain.indices)
     np.testing.assert_array_equal(server.global_dictionary, plain.global_dictionary)
     assert match.report["absent"] == {}
-    assert match.report["unmatched"] == []
+    assert match.report["n_edges"] == 3
 
 
 def test_with_auto_one_with_few_atoms_does_not_decide_for_all():
