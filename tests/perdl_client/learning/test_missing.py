@@ -189,7 +189,7 @@ def test_in_float32_atoms_that_look_parallel_where_they_are_observed_do_no_harm(
     a = rng.standard_normal(8)
     D = np.stack([a, a + 1e-4 * rng.standard_normal(8), rng.standard_normal(8)], axis=1)
     D = (D / np.linalg.norm(D, axis=0)).astype(np.float32)
-    Y = (D @ rng.standard_normal((3, 30))).astype(np.float32)
+    Y = (D @ rng.standard_normal((3, 3000))).astype(np.float32)
     Y[rng.random(Y.shape) < 0.3] = np.nan
     X = observed_omp(Y, D, 3)
     assert X.dtype == np.float32
