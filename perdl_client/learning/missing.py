@@ -229,7 +229,7 @@ def _refit(known: Floats, W: Floats, D: Floats, support: NDArray[np.intp]) -> Fl
     gram, right = atoms.mT @ atoms, atoms.mT @ known.T[:, :, None]
     diagonal = np.arange(support.shape[1])
     # Without the small term, observed parts that are parallel make the matrix singular.
-    gram[:, diagonal, diagonal] = np.where(unused, 1, gram[:, diagonal, diagonal] * (1 + 1e-10))
+    gram[:, diagonal, diagonal] = np.where(unused, 1, gram[:, diagonal, diagonal] * (1 + 1e-14))
     codes = np.linalg.solve(gram, right)[:, :, 0]
     X = np.zeros((D.shape[1], len(support)), D.dtype)
     np.add.at(X, (np.where(unused, 0, support).T, np.arange(len(support))), np.where(unused, 0, codes).T)
