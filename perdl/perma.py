@@ -21,8 +21,8 @@ from common.settings import Settings
 from perdl_client.learning.client import ClientLearner
 from perdl_server.algorithm.clusters import chance_distance
 from perdl_server.algorithm.matching import align
-from perdl_server.algorithm.membership import EXACT, among_all, noise_factor
-from perdl_server.algorithm.server import Evidence, PermaServer
+from perdl_server.algorithm.membership import EXACT, noise_factor
+from perdl_server.algorithm.server import PermaServer
 
 Floats = NDArray[np.floating]
 
@@ -106,19 +106,16 @@ def perma(
     for t in range(1, settings.rounds + 1):
         who = channel.present(t, len(clients))
         present, D_g = [clients[i] for i in who], server.global_dictionary
-        shared = [server.members(client.name) for client in present]
-        for client, members in zip(present, shared, strict=True):
-            if members is not None:
+        for client in present:
+            if (members := server.members(client.name)) is not None:
                 client.share(members, D_g)
         updates = [client.update(D_g, t) for client in present]
-        pairs = list(zip(updates, shared, strict=True))
-        A = np.stack([among_all(update.contribution(settings.aggregation), members) for update, members in pairs])
-        w = np.stack([among_all(update.energies, members) for update, members in pairs])
-        evidence = None
-        if server.membership is not None:
-            told = [client.evidence(update, D_g) for client, update in zip(present, updates, strict=True)]
-            spread, nearest = (np.stack(part) for part in zip(*told, strict=True))
-            evidence = Evidence([client.name for client in present], spread, nearest)
+        A, w, evidence = server.gather(
+            [client.name for client in present],
+            [update.contribution(settings.aggregation) for update in updates],
+            [update.energies for update in updates],
+            [c.evidence(update, D_g) for c, update in zip(present, updates, strict=True) if c.members is not None],
+        )
         server.aggregate(*channel.updates(t, who, A, w), evidence)
         on_round(t, server.global_dictionary)
         if server.at_rest:

@@ -24,8 +24,7 @@ from common.logs import about
 from common.protocol import UPDATE, Payload
 from common.settings import Settings
 from perdl_server.algorithm.matching import MatchingError
-from perdl_server.algorithm.membership import among_all
-from perdl_server.algorithm.server import Evidence, PermaServer
+from perdl_server.algorithm.server import PermaServer
 from perdl_server.checkpoint import Checkpoint
 from perdl_server.diagnostics import RunOutcome, warnings
 from perdl_server.federation.members import Member, State
@@ -223,16 +222,11 @@ class PerMA(Strategy):
 
     def _aggregate(self, t: int, answers: Sequence[tuple[Member, Payload]]) -> list[dict[str, Any]]:
         """Compute D^g from the answers of round ``t``, and return the metrics of each client."""
-        server, arrays = self.server, [payload.arrays for _, payload in answers]
-        members = [server.members(member.name) for member, _ in answers]
+        arrays = [payload.arrays for _, payload in answers]
         own = [one["contribution"] for one in arrays]
         weights = [one.get("energies", np.ones(len(B.T), B.dtype)) for one, B in zip(arrays, own, strict=True)]
-        A, w = (np.stack([*map(among_all, parts, members)]) for parts in (own, weights))
-        evidence = None
-        if server.membership is not None:
-            spread, nearest = (np.stack([one[key] for one in arrays]) for key in ("spread", "nearest"))
-            evidence = Evidence([member.name for member, _ in answers], spread, nearest)
-        server.aggregate(A, w, evidence)
+        told = [(one["spread"], one["nearest"]) for one in arrays if "spread" in one]
+        self.server.aggregate(*self.server.gather([member.name for member, _ in answers], own, weights, told))
         self._report["rounds"] = t  # from here on D^g is this round's, also if the run is interrupted
         return [
             {"round": t, "client": member.name, **{key: payload.scalars[key] for key in METRICS}}

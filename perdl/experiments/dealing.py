@@ -7,14 +7,16 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from perdl_client.data.windows_patches import cut_patches, cut_windows
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 Parts = dict[str, tuple[Floats, Floats]]
 """By site: training and held-out samples, in rows."""
 
 
-def deal(X: Floats, n_sites: int, rng: np.random.Generator, share: float = 0.75) -> Parts:
-    """Deal rows by chance: each site takes as many, and trains on ``share`` of them.
+def deal(X: Floats, n_sites: int, rng: np.random.Generator) -> Parts:
+    """Deal rows by chance, as many to each site, which trains on three quarters of them.
 
     Parameters
     ----------
@@ -24,18 +26,13 @@ def deal(X: Floats, n_sites: int, rng: np.random.Generator, share: float = 0.75)
         Number of sites.
     rng : numpy.random.Generator
         Random stream.
-    share : float
-        Share of training samples.
     """
-    return hold_out({f"site-{i + 1}": X[rows] for i, rows in enumerate(_heaps(len(X), n_sites, rng))}, rng, share)
+    heaps = np.array_split(rng.permutation(len(X)), n_sites)
+    return hold_out({f"site-{i + 1}": X[np.sort(rows)] for i, rows in enumerate(heaps)}, rng)
 
 
-def _heaps(n: int, n_sites: int, rng: np.random.Generator) -> list[Ints]:
-    return [np.sort(rows) for rows in np.array_split(rng.permutation(n), n_sites)]
-
-
-def hold_out(groups: Mapping[str, Floats], rng: np.random.Generator, share: float = 0.75) -> Parts:
-    """Hold out samples of every site by chance.
+def hold_out(groups: Mapping[str, Floats], rng: np.random.Generator) -> Parts:
+    """Hold out a quarter of the samples of every site, by chance.
 
     Parameters
     ----------
@@ -43,12 +40,10 @@ def hold_out(groups: Mapping[str, Floats], rng: np.random.Generator, share: floa
         Samples by site.
     rng : numpy.random.Generator
         Random stream.
-    share : float
-        Share of training samples.
     """
     parts = {}
     for site, X in groups.items():
-        order, n = rng.permutation(len(X)), round(share * len(X))
+        order, n = rng.permutation(len(X)), round(0.75 * len(X))
         parts[site] = X[order[:n]], X[order[n:]]
     return parts
 
@@ -123,8 +118,7 @@ def windows(X: Floats, length: int) -> Floats:
     length : int
         Moments of a window.
     """
-    n = len(X) // length
-    return X[: n * length].reshape(n, -1)
+    return np.asarray(cut_windows(X[: len(X) // length * length], length), dtype=np.float64)
 
 
 def patches(image: Floats, size: int) -> Floats:
@@ -137,9 +131,8 @@ def patches(image: Floats, size: int) -> Floats:
     size : int
         Height and width of a patch.
     """
-    h, w = image.shape[0] // size, image.shape[1] // size
-    cut = image[: h * size, : w * size].reshape(h, size, w, size)
-    return cut.transpose(0, 2, 1, 3).reshape(h * w, size * size)
+    h, w = (side // size * size for side in image.shape)
+    return np.asarray(cut_patches(image[None, :h, :w], size), dtype=np.float64)
 
 
 def smaller(image: Floats, factor: int) -> Floats:

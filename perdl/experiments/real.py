@@ -152,9 +152,8 @@ def measure(sites: Sites, settings: Settings, suggested: bool = True) -> dict[st
     n_auto, nearest = methods.nearest_path(data, settings, firsts)
     alone = methods.federated(data, settings, firsts, 0)
     auto = alone if n_auto == 0 else methods.federated(data, settings, firsts, n_auto)
-    ladder = sorted({max(1, round(share * r)) for share in LADDER} - {n_auto})
-    rungs = {n_auto: auto} if n_auto else {}
-    rungs |= {n: methods.federated(data, settings, firsts, n) for n in ladder}
+    ladder = sorted({max(1, round(share * r)) for share in LADDER} | ({n_auto} - {0}))
+    rungs = {n: auto if n == n_auto else methods.federated(data, settings, firsts, n) for n in ladder}
     n_best, best = _least(data, {n: one for n, one in rungs.items() if one is not None})
     n_shared, shared = _least(data, {n: methods.shared_pca(data, r, n, settings.rounds) for n in ladder})
     joint, n_joint = methods.by_ajive(data, r)

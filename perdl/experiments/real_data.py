@@ -126,8 +126,9 @@ def missing(name: str) -> str:
     if package:
         return "" if find_spec(package) else f"the package {package} is missing: {EXTRA}"
     folder = data_folder()
-    needed = "mnist" if name == "mnist" else "video-highway/input"
-    return "" if (folder / needed).is_dir() else f"there is no folder {folder / needed}; set PERDL_DATA"
+    needed = ["mnist"] if name == "mnist" else ["video-highway/input", "video-vtest/frames"]
+    absent = [folder / one for one in needed if not (folder / one).is_dir()]
+    return f"there is no folder {absent[0]}; set PERDL_DATA" if absent else ""
 
 
 def data_folder() -> Path:

@@ -21,8 +21,9 @@ from perdl.experiments.personalized_pca import personalized_pca
 from perdl.experiments.real_data import EXTRA, Sites
 from perdl.perma import perma
 from perdl_client.learning.client import ClientLearner
-from perdl_server.algorithm.matching import MatchingError, global_matching, suggest_n_global
-from perdl_server.algorithm.null import path_null
+from perdl_client.learning.evaluation import error, residual_energies, sample_energies
+from perdl_server.algorithm.matching import MatchingError
+from perdl_server.algorithm.server import PermaServer
 
 Floats = NDArray[np.floating]
 Dictionaries = dict[str, Floats]
@@ -68,11 +69,10 @@ def errors(data: Centred, dictionaries: Mapping[str, Floats], k: int) -> dict[st
     k : int
         Most atoms of a sample.
     """
-    found = {}
-    for site, Y in data.test.items():
-        D = dictionaries[site]
-        found[site] = float(np.linalg.norm(Y - D @ omp(Y, D, min(k, D.shape[1]))) / np.linalg.norm(Y))
-    return found
+    return {
+        site: error(residual_energies(Y, dictionaries[site], k).sum(), sample_energies(Y).sum())
+        for site, Y in data.test.items()
+    }
 
 
 # perdl.
@@ -147,14 +147,13 @@ def nearest_path(data: Centred, settings: Settings, firsts: Mapping[str, Floats]
     firsts : mapping of str to (d, r_i) array
         From `first_dictionaries`.
     """
-    sent = [_learner(site, Y, settings, firsts[site]).start().atoms for site, Y in data.train.items()]
-    method = settings.matching_method
-    if min(D.shape[1] for D in sent) == 0:
+    starts = {site: _learner(site, Y, settings, firsts[site]).start() for site, Y in data.train.items()}
+    if min(start.atoms.shape[1] for start in starts.values()) == 0:
         return 0, 1.0
-    auto = suggest_n_global(sent, list(data.train), method)[0]
-    edge = global_matching(sent, 1, method=method).path_lengths[0] / (len(sent) - 1)
-    chance = path_null(len(sent[0]), tuple(D.shape[1] for D in sent), method).mean[0]
-    return auto, float(edge / chance) if chance > 0 else 1.0
+    server = PermaServer(changed(settings, n_global="auto"))
+    found = server.match({site: s.atoms for site, s in starts.items()}, [s.usage for s in starts.values()]).report
+    edge, chance = found["path_lengths"][0] / found["n_edges"], found["unrelated_edges"][0]
+    return found["n_global"], float(edge / chance) if chance > 0 else 1.0
 
 
 def _learner(site: str, Y: Floats, settings: Settings, first: Floats | None = None) -> ClientLearner:

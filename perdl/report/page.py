@@ -168,7 +168,7 @@ def _lead(result: RunResult) -> str:
     found = counted(r_g, "shared atom") + f" over {d} features" if d else "no shared atoms: nothing was matched"
     text = f"{counted(len(result.clients), 'client')}, {found}, {counted(rounds, 'round')}"
     text += f" in {s['seconds']:.1f} s. " if "seconds" in s else ". "
-    text += f"{shared_by[0].upper()}{shared_by[1:]}. " if shared_by else ""
+    text += f"{sentence_case(shared_by)} " if shared_by else ""
     text += {
         "tolerance": f"It ended because no shared atom moved more than {s.get('settings', {}).get('tolerance', 0):g}.",
         "rounds": "It ended because all rounds were done.",

@@ -29,7 +29,8 @@ Ints = NDArray[np.intp]
 JUMP = 0.5
 """Ratio of the last shared path to the next, above which there is no jump."""
 NEAR = 0.2
-"""Share of the distance of unrelated atoms below which a path is as good as a shared one."""
+"""Share of the distance of unrelated atoms below which a path is as good as a shared one. Also the ratio of the last
+path to the next at a clear cliff."""
 
 
 class MatchingError(SettingsError, ValueError):

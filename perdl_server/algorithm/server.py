@@ -17,7 +17,7 @@ from common.settings import Settings
 from perdl_server.algorithm.aggregation import combiner, consensus, first_average, idle_atoms, over_members
 from perdl_server.algorithm.clusters import chance_distance, count_pairs, shared_groups
 from perdl_server.algorithm.matching import Ints, align, check_dictionaries, global_matching, suggest_n_global
-from perdl_server.algorithm.membership import Membership
+from perdl_server.algorithm.membership import Membership, among_all
 from perdl_server.algorithm.null import path_null
 from perdl_server.algorithm.star import misfits
 
@@ -256,6 +256,39 @@ class PermaServer:
                 self.names.append(name)
             self.membership.set_client(self.names.index(name), members)
         return indices
+
+    def gather(
+        self,
+        names: Sequence[str],
+        contributions: Sequence[Floats],
+        weights: Sequence[Floats],
+        told: Sequence[tuple[Floats, Floats]],
+    ) -> tuple[Floats, Floats, Evidence | None]:
+        """Return what the clients of a round sent as arrays over all atoms, for `aggregate`.
+
+        Parameters
+        ----------
+        names : sequence of str
+            The n clients that answered.
+        contributions : sequence of (d, m_i) arrays
+            Their contributions, for the atoms that they share.
+        weights : sequence of (m_i,) arrays
+            Their energies.
+        told : sequence of pairs of (r_g,) arrays
+            Their ``spread`` and ``nearest``; not read if all share all.
+
+        Returns
+        -------
+        contributions : (n, d, r_g) array
+        weights : (n, r_g) array
+        evidence : Evidence, optional
+        """
+        members = [self.members(name) for name in names]
+        A, w = (np.stack([*map(among_all, parts, members)]) for parts in (contributions, weights))
+        if self.membership is None:
+            return A, w, None
+        spread, nearest = (np.stack(part) for part in zip(*told, strict=True))
+        return A, w, Evidence(names, spread, nearest)
 
     def aggregate(self, contributions: Floats, weights: Floats, evidence: Evidence | None = None) -> None:
         """Aggregate one round's contributions to a new D^g. Update ``consensus``, ``change``, ``idle`` and members.

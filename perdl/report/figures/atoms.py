@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perdl.report.figure import NO_MODELS, FigureKind, Row
-from perdl.report.words import counted, first_of, some_of
+from perdl.report.words import counted, first_of, sentence_case, some_of
 from perdl.results.membership import who_shares
 from perdl.results.run_result import RunResult
 
@@ -109,7 +109,7 @@ def _shared_caption(result: RunResult, client: str | None) -> str:
     n = len(result.shared_atoms)
     text = _what_is_drawn(result, None, f"{counted(n, 'shared atom')}")
     if shared := who_shares({} if result.client else result.members):
-        text += f" {shared[0].upper()}{shared[1:]}."
+        text += f" {sentence_case(shared)}"
     if unused := result.unused():
         some = some_of([f"atom {k + 1}" for k in unused])
         text += f" Next to no sample uses {some}: {'they are' if len(unused) > 1 else 'it is'} pale or crossed out."

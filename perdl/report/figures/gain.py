@@ -49,19 +49,13 @@ def _draw(result: RunResult, client: str | None) -> Figure:
     decided = (low > 0) | (high < 0)
     axes.plot(gain[decided], rows[decided], "o", color=SHARED)
     axes.plot(gain[~decided], rows[~decided], "o", markerfacecolor="white", color=SHARED)
-    bounds = np.array([np.nan if (bound := _pooled_gain(one)) is None else 100 * bound for one in told.values()])
+    bounds = 100 * np.array([one.get("pooled_gain") for one in told.values()], dtype=float)  # None becomes NaN
     if np.isfinite(bounds).any():
         axes.plot(bounds, rows, "|", color=INK, markersize=9, label="pooled")
         axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1))
     name_rows(axes, list(told))
     axes.set(xlabel="error on held-out samples, lower than alone by (%)")
     return figure
-
-
-def _pooled_gain(told: dict[str, Any]) -> float | None:
-    """Return the gain of a dictionary from pooled samples, None if there is none."""
-    value = told.get("pooled_gain")
-    return None if value is None else float(value)
 
 
 def _caption(result: RunResult, client: str | None) -> str:

@@ -18,6 +18,8 @@ _MOST_ATOMS = 30
 
 
 def _why_not(result: RunResult, client: str | None) -> str:
+    if not result.summary:
+        return "a client's folder does not tell who shares what: see the server's"
     if not result.members:
         return "all clients share all shared atoms" if result.global_dictionary.size else "there is no shared atom"
     return "" if result.global_dictionary.size else "no atom is shared by two clients or more"
