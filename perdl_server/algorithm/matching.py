@@ -152,9 +152,9 @@ def suggest_n_global(
 
     1. as long as they are nearer than chance, :math:`\ell_j < q_j`;
     2. but up to a cliff, the largest jump in :math:`0, \min(\ell_1 / u_1, 1), \dots, \min(\ell_r / u_r, 1), 1`, if it
-       comes later and is by a factor of 2 at least, or comes earlier and is by a factor of 5. Two clients in few
-       dimensions may be near by chance; what they share then shows by the others being far. And what is merely alike
-       is nearer than chance, but far from what is the same.
+       comes later and is by a factor of 2 at least, or comes earlier, or after no path that is nearer than chance, and
+       is by a factor of 5. Two clients in few dimensions may be near by chance; what they share then shows by the
+       others being far. And what is merely alike is nearer than chance, but far from what is the same.
 
     Parameters
     ----------
