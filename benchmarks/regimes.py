@@ -40,6 +40,8 @@ TEN: Choice = {"n_atoms": R_G + R_L}
 ROWS: dict[str, Choice] = {
     "preset": {},
     "check's": {"suggested": True},
+    "check's, star": {"suggested": True, "matching": "star"},
+    "check's, star, procrustes": {"suggested": True, "matching": "star", "aggregation": "procrustes"},
     "n_atoms 10, hard-threshold 0.5": TEN,
     "n_atoms 10, hard-threshold 1": TEN | {"threshold": 1.0, "warmup_threshold": 4.0},
     "n_atoms 10, hard-threshold 1, procrustes": TEN
