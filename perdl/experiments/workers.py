@@ -8,7 +8,8 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from multiprocessing import resource_tracker
 from typing import TypeVar
 
 from threadpoolctl import threadpool_limits
@@ -44,9 +45,9 @@ def each(function: Callable[[A], B], arguments: Iterable[A], workers: int | None
     # A forked child would inherit locks, but not the threads that hold them.
     context = multiprocessing.get_context("spawn")
     before = multiprocessing.active_children()
-    with _deaf():
-        started = context.Pool(workers, threadpool_limits, (1,))
-    with started as pool:  # on exit, its processes are ended at once
+    with ExitStack() as on_exit:  # a pool's processes are then ended at once
+        with deaf():
+            pool = on_exit.enter_context(context.Pool(workers, threadpool_limits, (1,)))
         children = [child for child in multiprocessing.active_children() if child not in before]
         found = pool.map_async(function, todo, chunksize=1)
         while not found.ready():
@@ -75,13 +76,26 @@ def threads(workers: int) -> Iterator[ThreadPoolExecutor]:
 
 
 @contextmanager
-def _deaf() -> Iterator[None]:
-    """Make processes started inside ignore Ctrl-C, which reaches them too: the parent ends them."""
+def deaf() -> Iterator[None]:
+    """Make processes started inside ignore Ctrl-C, which reaches them too: the parent ends them.
+
+    The parent hears an interrupt when it leaves: inside, it might leave processes behind.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    heard = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    resource_tracker.ensure_running()  # its start would unblock SIGINT
+    heard: list[int] = []
+    before = {
+        number: signal.signal(number, lambda caught, frame: heard.append(caught))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # new processes inherit the mask
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, heard)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    for number in heard[:1]:
+        signal.raise_signal(number)
