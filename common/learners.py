@@ -5,7 +5,8 @@ All aim to decrease
 .. math:: \lVert Y - D X\rVert_F^2, \qquad Y\ (d, n),\ D\ (d, r),\ X\ (r, n) \text{ sparse.}
 
 A step is a pure function ``(Y, D, coder, ...) -> Step``. To add a learner, write such a function and enter it in
-:data:`LEARNERS`.
+:data:`LEARNERS`. Beside the codes, a step sees the samples only through products ``A X'``, sums with one term a sample,
+which the caller may replace by noisy ones.
 
 Sources: orthogonal step: Liang et al. 2022, algorithm 1 (algorithm 4 of the paper); gradient step: algorithm 5 of the
 paper; projected step: Arora, Ge, Ma, Moitra 2015, "Simple, efficient, and neural algorithms for sparse coding",
@@ -25,6 +26,25 @@ from common.coders import Coder
 from common.polar import polar_factor
 
 Floats = NDArray[np.floating]
+Product = Callable[[Floats, Floats], Floats]
+
+
+def product(A: Floats, X: Floats) -> Floats:
+    """Return ``A X'``, the sum over samples of one sample's column of A times its codes.
+
+    Parameters
+    ----------
+    A : (..., d, n) array
+        Samples, or codes.
+    X : (..., r, n) array
+        Codes.
+
+    Returns
+    -------
+    (..., d, r) array
+    """
+    out: Floats = A @ X.mT
+    return out
 
 
 @dataclass(frozen=True)
@@ -37,13 +57,16 @@ class Step:
         D^(t+1), its columns in the old dictionary's order.
     codes : (r, n) array
         X^(t): codes in the *old* dictionary, from which the step was computed.
+    moment : (d, r) array, optional
+        Y X', if the step computed it.
     """
 
     dictionary: Floats
     codes: Floats
+    moment: Floats | None = None
 
 
-def orthogonal_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5) -> Step:
+def orthogonal_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5, product: Product = product) -> Step:
     r"""One step of alternating minimisation for orthonormal dictionaries.
 
     .. math:: X = \text{coder}(Y, D), \qquad D^+ = \mathrm{Polar}(Y X^\top)
@@ -58,6 +81,8 @@ def orthogonal_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5) 
         Computes the codes.
     step_size : float
         Not used: the step is an exact minimisation.
+    product : callable
+        Computes ``A X'``.
 
     Returns
     -------
@@ -66,10 +91,11 @@ def orthogonal_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5) 
         ``D``.
     """
     X = coder(Y, D)
-    return Step(polar_factor(Y @ X.mT, prior=D), X)
+    moment = product(Y, X)
+    return Step(polar_factor(moment, prior=D), X, moment)
 
 
-def gradient_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5) -> Step:
+def gradient_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5, product: Product = product) -> Step:
     r"""One gradient step on the squared error.
 
     .. math:: X = \text{coder}(Y, D), \qquad D^+ = D - 2\eta (DX - Y) X^\top,
@@ -87,6 +113,8 @@ def gradient_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5) ->
         In (0, 2), relative to the inverse of the curvature, so it does not depend on the data's unit. With codes
         ``D'Y`` an atom's norm moves twice as fast as its direction: 0.5 corrects the norm in one step, 1 makes it
         oscillate.
+    product : callable
+        Computes ``A X'``.
 
     Returns
     -------
@@ -94,15 +122,15 @@ def gradient_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5) ->
         Atoms that no sample uses stay as they are.
     """
     X = coder(Y, D)
-    second_moment = X @ X.T
+    moment, second_moment = product(Y, X), product(X, X)
     curvature = _largest_eigenvalue(second_moment)
     if curvature == 0:
-        return Step(D.copy(), X)
-    gradient = D @ second_moment - Y @ X.T
-    return Step(D - D.dtype.type(step_size / curvature) * gradient, X)
+        return Step(D.copy(), X, moment)
+    gradient = D @ second_moment - moment
+    return Step(D - D.dtype.type(step_size / curvature) * gradient, X, moment)
 
 
-def projected_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5) -> Step:
+def projected_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5, product: Product = product) -> Step:
     r"""One step of Arora et al. 2015, algorithm 5: gradient with the current atom projected out of the others.
 
     For every atom ``i``, let :math:`B^{(i)}` be the dictionary in which atom ``i`` is :math:`D_i` and the others are
@@ -122,6 +150,8 @@ def projected_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5) -
         Computes the codes.
     step_size : float
         In (0, 2), as for :func:`gradient_step`.
+    product : callable
+        Not used: a step takes the samples' signs too.
 
     Returns
     -------
@@ -148,7 +178,7 @@ def projected_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5) -
     return Step(out, codes)
 
 
-def coordinate_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5) -> Step:
+def coordinate_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5, product: Product = product) -> Step:
     r"""One pass over the atoms, each the best unit vector while codes and other atoms are fixed.
 
     .. math:: X = \text{coder}(Y, D), \qquad
@@ -165,6 +195,8 @@ def coordinate_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5) 
         Computes the codes.
     step_size : float
         Not used: each atom's step is an exact minimisation.
+    product : callable
+        Computes ``A X'``.
 
     Returns
     -------
@@ -177,13 +209,13 @@ def coordinate_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5) 
     with the samples and ``d r^2``, as a gradient step does, and needs no step size.
     """
     X = coder(Y, D)
-    out, moment, second_moment = D.copy(), Y @ X.T, X @ X.T
+    out, moment, second_moment = D.copy(), product(Y, X), product(X, X)
     for j in np.flatnonzero(np.diag(second_moment) > 0):
         atom = moment[:, j] - out @ second_moment[:, j] + out[:, j] * second_moment[j, j]
         norm = np.linalg.norm(atom)
         if norm > 0:
             out[:, j] = atom / norm
-    return Step(out, X)
+    return Step(out, X, moment)
 
 
 def _largest_eigenvalue(S: Floats) -> float:
@@ -196,21 +228,24 @@ class Learner:
 
     Parameters
     ----------
-    step : callable ``(Y, D, coder, step_size) -> Step``
+    step : callable ``(Y, D, coder, step_size, product) -> Step``
         One step of the algorithm.
     orthonormal : bool
         Whether its dictionaries have orthonormal columns. The local block is then kept orthogonal to the global
         one, and there are at most d atoms.
+    products : int
+        How many products a step takes from ``product``; 0 if it sees the samples in another way too.
     """
 
-    step: Callable[[Floats, Floats, Coder, float], Step]
+    step: Callable[..., Step]
     orthonormal: bool = False
+    products: int = 2
 
 
 LEARNERS: dict[str, Learner] = {
-    "orthogonal": Learner(orthogonal_step, orthonormal=True),
+    "orthogonal": Learner(orthogonal_step, orthonormal=True, products=1),
     "gradient": Learner(gradient_step),
-    "projected": Learner(projected_step),
+    "projected": Learner(projected_step, products=0),
     "coordinate": Learner(coordinate_step),
 }
 """Learners by name, as in the setting ``learner``."""

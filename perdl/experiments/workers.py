@@ -87,8 +87,7 @@ def deaf() -> Iterator[None]:
     resource_tracker.ensure_running()  # its start would unblock SIGINT
     heard: list[int] = []
     before = {
-        number: signal.signal(number, lambda caught, frame: heard.append(caught))
-        for number in (signal.SIGINT, signal.SIGTERM)
+        one: signal.signal(one, lambda number, frame: heard.append(number)) for one in (signal.SIGINT, signal.SIGTERM)
     }
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # new processes inherit the mask
     try:
@@ -97,5 +96,5 @@ def deaf() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for number, handler in before.items():
             signal.signal(number, handler)
-    for number in heard[:1]:
-        signal.raise_signal(number)
+    if heard:
+        signal.raise_signal(heard[0])

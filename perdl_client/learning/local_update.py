@@ -15,7 +15,7 @@ from scipy.optimize import linear_sum_assignment
 from common.aggregations import AGGREGATIONS
 from common.coders import Coder
 from common.dictionaries import atom_distances
-from common.learners import Learner
+from common.learners import Learner, product
 from common.polar import polar_factor
 from perdl_client.learning.missing import complete, gaps, observed_residual, zero_filled
 
@@ -122,8 +122,8 @@ def local_update(
     rest = np.delete(np.arange(D.shape[1]), kept)
     shared = step.dictionary[:, kept] * signs
     X = step.codes
-    moment = F @ (X[kept].T * signs)
-    stretch = shared.T @ moment
+    moment = product(F, X) if step.moment is None else step.moment
+    stretch = shared.T @ (moment[:, kept] * signs)
     error, nonzeros = relative_error(Y, D, X), np.count_nonzero(X)
     misfit = error**2 if error**2 > np.finfo(Y.dtype).eps else 0.0
     energy, missing = np.linalg.norm(zero_filled(Y)) ** 2, gaps(Y)
