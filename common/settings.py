@@ -18,6 +18,7 @@ from common.data_settings import DataSettings, EvaluationSettings, SyntheticSett
 from common.errors import SettingsError
 from common.learners import LEARNERS
 from common.learning_settings import LearningSettings
+from common.privacy_settings import PrivacySettings
 from common.registered import NameIn
 from common.settings_errors import first_error, toml_error
 
@@ -57,6 +58,7 @@ class Settings(LearningSettings):  # numpydoc ignore=PR01
     data: DataSettings = DataSettings()
     synthetic: SyntheticSettings = SyntheticSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
+    privacy: PrivacySettings = PrivacySettings()
     clients: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="by client's name: settings of how it learns that differ"
     )
@@ -301,7 +303,11 @@ def _set(values: dict[str, Any], key: str, value: Any) -> None:
     *tables, last = key.split(".")
     if len(tables) > 1 and tables[0] == "clients":  # clients' names may hold dots
         tables, last = ["clients", ".".join(tables[1:])], last
+    if key == "privacy" and isinstance(value, str):  # short for its mode, and may stand beside other keys of the table
+        tables, last = ["privacy"], "mode"
     for table in tables:
+        if table == "privacy" and isinstance(values.get(table), str):
+            values[table] = {"mode": values[table]}
         values = values.setdefault(table, {})
         if not isinstance(values, dict):
             raise SettingsError(f"{key}: {table} is not a table")
