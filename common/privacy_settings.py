@@ -17,8 +17,8 @@ class PrivacySettings(SettingsTable):  # numpydoc ignore=PR01
     mode: Mode = Field(
         "guarded",
         description="none: atoms are sent as learnt; guarded: an atom that few samples move is not moved; aggregated: "
-        "guarded, and of rounds the server sees only sums over clients; masked: guarded, and the server sees atoms only "
-        "in coordinates that it does not know; private: differential privacy",
+        "guarded, and of rounds the server sees only sums over clients; masked: guarded, and the server sees atoms "
+        "only in coordinates that it does not know; private: differential privacy",
     )
     epsilon: float | None = Field(None, gt=0, description="private: the budget of a run, a sample's epsilon")
     delta: float = Field(1e-5, gt=0, lt=1, description="private: the probability with which epsilon may not hold")
