@@ -47,6 +47,10 @@ def product(A: Floats, X: Floats) -> Floats:
     return out
 
 
+plain_product = product
+"""What steps use unless they are given another."""
+
+
 @dataclass(frozen=True)
 class Step:
     """Result of one step.
@@ -151,7 +155,7 @@ def projected_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5, p
     step_size : float
         In (0, 2), as for :func:`gradient_step`.
     product : callable
-        Not used: a step takes the samples' signs too.
+        Computes ``A X'`` where A is what B^(i) leaves of the samples, and X the signs of the codes of atom i.
 
     Returns
     -------
@@ -174,7 +178,11 @@ def projected_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5, p
         size = np.abs(X[i]).sum()
         if size > 0:
             signs = np.sign(X[i])
-            out[:, i] += D.dtype.type(step_size / size) * (Y @ signs - B @ (X @ signs))
+            if product is plain_product:
+                move = Y @ signs - B @ (X @ signs)
+            else:
+                move = product(Y - B @ X, signs[None])[:, 0]
+            out[:, i] += D.dtype.type(step_size / size) * move
     return Step(out, codes)
 
 
@@ -234,7 +242,8 @@ class Learner:
         Whether its dictionaries have orthonormal columns. The local block is then kept orthogonal to the global
         one, and there are at most d atoms.
     products : int
-        How many products a step takes from ``product``; 0 if it sees the samples in another way too.
+        How many products of samples or codes with its codes a step takes from ``product``; 0 if it takes one of
+        residuals for each atom.
     """
 
     step: Callable[..., Step]

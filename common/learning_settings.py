@@ -11,6 +11,9 @@ from common.data_settings import SettingsTable
 from common.learners import LEARNERS
 from common.registered import NameIn
 
+MIN_SAMPLES = 5
+"""Samples that must use an atom before it is sent: the default of the setting, and of what a client asks for."""
+
 
 class LearningSettings(SettingsTable):  # numpydoc ignore=PR01
     """How one client learns; clients may differ."""
@@ -47,7 +50,7 @@ class LearningSettings(SettingsTable):  # numpydoc ignore=PR01
         1e-4, ge=0, lt=1, description="atoms carrying less than this share of the most used one's energy are not sent"
     )
     min_samples: int = Field(
-        2, ge=1, description="samples that must use an atom before it is sent; a client may itself ask for more"
+        MIN_SAMPLES, ge=1, description="samples that must use an atom before it is sent; a client may itself ask for more"
     )
     refine_steps: int = Field(0, ge=0, description="steps on a client's own atoms alone before each update")
 

@@ -39,3 +39,8 @@ class PrivacySettings(SettingsTable):  # numpydoc ignore=PR01
                 if getattr(self, key) is None:
                     raise ValueError(f'{key} must be set where privacy = "private"')
         return self
+
+    @property
+    def guarded(self) -> bool:
+        """Whether clients hold what they send to the guard: in all modes but ``none`` and ``private``."""
+        return self.mode not in ("none", "private")

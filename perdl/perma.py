@@ -95,7 +95,8 @@ def perma(
     (d, r_g) array
         D^g. With ``sharing = "some"``, ``client.members`` says which of its atoms a client shares.
     """
-    server, channel = PermaServer(settings), channel or Channel()
+    server = PermaServer(settings, guarded=any(client.guard is not None for client in clients))
+    channel = channel or Channel()
     starts = [client.start() for client in clients]
     dictionaries, usages = channel.starts([start.atoms for start in starts], [start.usage for start in starts])
     names = [client.name for client in clients]

@@ -34,6 +34,7 @@ from perdl_client.data.sources import truth
 from perdl_client.identity import Identity, is_simulation
 from perdl_client.learning.client import ClientLearner
 from perdl_client.learning.evaluation import evaluate_client
+from perdl_client.learning.guard import check_received, rounded
 from perdl_client.learning.local_update import relative_error
 from perdl_client.learning.missing import codes_of, zero_filled
 from perdl_client.model import ClientModel, carried, save_model, shares
@@ -162,6 +163,7 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
         identity.name,
         min_samples=identity.min_samples(learning),
         dictionary=None if state is None else state.local_dictionary,
+        guarded=settings.privacy.guarded,
     )
     start = client.start()
     D, X, used = client.dictionary, start.codes, start.used
@@ -176,6 +178,7 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
     if isinstance(settings.n_global, int) and r < settings.n_global:
         raise SettingsError(f"{identity.name} has {r} atoms, fewer than n_global = {settings.n_global}: lower n_global")
     names = names_mark(data.names)
+    channels = data.cut.channels if data.cut.kind == "window" else 0
     if data.held_out is not None:
         memory_of(context).keep_first(np.ascontiguousarray(D))
     save_state(ClientState(run, text, 0, D, used=used, names=names), context, identity.state_folder())
@@ -186,10 +189,10 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
         "n_features": Y.shape[0],
         "n_samples": Y.shape[1],
         "n_atoms": r,
-        "start_error": relative_error(Y, D, X),
-        "nonzeros": float(np.count_nonzero(X)) / Y.shape[1],
-        "mean_share": mean_share(known),
-        "largest_feature_share": largest_feature_share(known, data.cut.channels if data.cut.kind == "window" else 0),
+        "start_error": _told(settings, relative_error(Y, D, X)),
+        "nonzeros": _told(settings, float(np.count_nonzero(X)) / Y.shape[1]),
+        "mean_share": _told(settings, mean_share(known)),
+        "largest_feature_share": _told(settings, largest_feature_share(known, channels)),
         "shape": "x".join(map(str, data.cut.piece)),
         "names": names,
     }
@@ -237,8 +240,8 @@ def _update(payload: Payload, context: Context) -> RecordDict:
     save_state(after, context, identity.state_folder())
     scalars: dict[str, Scalar] = {
         "round": step,
-        "error_before_update": new.error,
-        "nonzeros": new.nonzeros,
+        "error_before_update": _told(settings, new.error),
+        "nonzeros": _told(settings, new.nonzeros),
         "reassigned": new.reassigned,
     }
     return pack(arrays, client=identity.name, **scalars)
@@ -262,7 +265,7 @@ def _finish(payload: Payload, context: Context) -> RecordDict:
     X = codes_of(Y, D, client.coder)
     shared, own = shares(Y, D_g, D_l, X)
     measures = {"error": relative_error(Y, D, X), "shared": shared, "own": own}
-    scalars: dict[str, Scalar] = {**measures}
+    scalars: dict[str, Scalar] = {key: _told(settings, value) for key, value in measures.items()}
     known = truth(identity, settings)
     if known is not None and known.local_dictionary.shape == D_l.shape and not settings.data.bends:
         scalars["local_distance"] = dictionary_distance(D_l, known.local_dictionary)
@@ -304,6 +307,8 @@ def _resume(
     settings = _settings(state.settings)
     D_l = state.local_dictionary
     D_g = payload.array("global_dictionary", (D_l.shape[0], -1)).astype(D_l.dtype, copy=False)
+    if settings.privacy.guarded:
+        check_received(D_g, identity.name)
     # The client replies with as many atoms as it receives, so a server must not widen D^g later.
     agreed = state.n_global if state.n_global >= 0 else settings.n_global
     if isinstance(agreed, int) and D_g.shape[1] != agreed:
@@ -329,7 +334,15 @@ def _learner(
     learning, D = identity.learning(settings), state.local_dictionary
     members = state.members if len(state.members) else None
     client = ClientLearner(
-        data.Y, learning, settings.seed, identity.name, dictionary=D, watch=state.watch, members=members
+        data.Y,
+        learning,
+        settings.seed,
+        identity.name,
+        min_samples=identity.min_samples(learning),
+        dictionary=D,
+        watch=state.watch,
+        members=members,
+        guarded=settings.privacy.guarded,
     )
     if len(state.used):
         client.split(np.where(state.split == ABSENT, ABSENT, state.used[state.split]), settings.sharing)
@@ -352,6 +365,11 @@ def _state(run: str, context: Context, identity: Identity, before: int | None) -
         f"{identity.name} has answered round {newest.step} already, was asked for round {before}, and has nothing left "
         "of the time before: take `state` out of its folder and start it again, to be matched anew"
     )
+
+
+def _told(settings: Settings, value: float) -> float:
+    """Return a figure as it is sent."""
+    return rounded(value) if settings.privacy.guarded else value
 
 
 def _settings(text: str) -> Settings:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.learning_settings import LearningSettings
+from common.learning_settings import MIN_SAMPLES, LearningSettings
 from common.protocol import check_name
 from common.settings import Settings
 
@@ -68,7 +68,7 @@ class Identity:
         learning : LearningSettings
             This client's settings.
         """
-        own = 1 if is_simulation() else int(self.node_config.get("min-samples", 2))
+        own = 1 if is_simulation() else int(self.node_config.get("min-samples", MIN_SAMPLES))
         return max(own, learning.min_samples)
 
     def learning(self, settings: Settings) -> LearningSettings:

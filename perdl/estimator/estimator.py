@@ -167,7 +167,7 @@ class PerDL(Outcome):
         n_restarts: int = 10,
         local_restarts: int = 10,
         min_usage: float = 1e-4,
-        min_samples: int = 2,
+        min_samples: int = 5,
         refine_steps: int = 0,
         trim: float = 0.3,
         missing: str = "refuse",

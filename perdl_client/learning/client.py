@@ -22,6 +22,7 @@ from common.learning_settings import LearningSettings
 from common.rng import stream
 from common.statistics import atom_energies, rms, used_atoms
 from perdl_client.learning.evidence import evidence
+from perdl_client.learning.guard import passed
 from perdl_client.learning.initialization import best_warm_up, first_dictionary, objective, schedule
 from perdl_client.learning.local_update import (
     LocalUpdate,
@@ -122,6 +123,9 @@ class ClientLearner:
         State of the stall detection to continue from.
     members : (r_g,) bool array, optional
         The global atoms that the client shares, to continue from. Default: all.
+    guarded : bool
+        Whether only atoms that pass the guard move, so that what is sent shows no single sample, see
+        :mod:`perdl_client.learning.guard`. The own atoms of later rounds are not held to it.
 
     Attributes
     ----------
@@ -149,9 +153,11 @@ class ClientLearner:
         dictionary: Floats | None = None,
         watch: Watch = NOTHING_SEEN,
         members: Bools | None = None,
+        guarded: bool = False,
     ) -> None:
         self.Y, self.learning, self.seed, self.name = Y, learning, seed, name
         self.min_samples = learning.min_samples if min_samples is None else min_samples
+        self.guard = self.min_samples if guarded else None
         self.learner, self.coder = LEARNERS[learning.learner], learning.make_coder(rms(Y))
         self._dictionary, self.watch, self.members = dictionary, watch, members
 
@@ -159,7 +165,7 @@ class ClientLearner:
     def dictionary(self) -> Floats:
         """D_i^(0) until `split`, D^l_i from then on."""
         if self._dictionary is None:
-            D = first_dictionary(self.Y, self.learning, self.seed, self.name)
+            D = first_dictionary(self.Y, self.learning, self.seed, self.name, self.guard)
             # A feature that the client never measured is zero in its atoms: its sign and size there are arbitrary, and
             # would keep them from being matched.
             self._dictionary = np.where(observed_features(self.Y)[:, None], D, D.dtype.type(0))
@@ -173,7 +179,12 @@ class ClientLearner:
         Start
         """
         X = self._codes()
-        used = used_atoms(X, self.learning.min_usage, self.min_samples)
+        if self.guard is None:
+            used = used_atoms(X, self.learning.min_usage, self.min_samples)
+        else:
+            used = used_atoms(X, self.learning.min_usage, 1)
+            Y = complete(self.trusted(self.dictionary), self.dictionary, self.coder)
+            used = used[passed(Y, self.dictionary, X, self.guard).moves[used]]
         return Start(used, self.dictionary[:, used], atom_energies(X)[used], X)
 
     def _codes(self) -> Floats:
@@ -285,7 +296,7 @@ class ClientLearner:
                 self.watch = replace(self.watch, next_try=t + self.watch.wait, wait=2 * self.watch.wait)
             else:
                 D_l, self.watch = other, NOTHING_SEEN
-        new = local_update(Y, D_g, D_l, self.learner, self.coder, learning.step_size)
+        new = local_update(Y, D_g, D_l, self.learner, self.coder, learning.step_size, self.guard)
         self._dictionary = new.local_dictionary
         self.watch = replace(self.watch, objective=new.objective, previous=self.watch.objective)
         return new

@@ -12,6 +12,7 @@ without warm-up.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 from typing import TypedDict
 
 import numpy as np
@@ -23,6 +24,7 @@ from common.learners import LEARNERS, Learner
 from common.learning_settings import LearningSettings
 from common.rng import stream
 from common.statistics import rms
+from perdl_client.learning.guard import guarded
 from perdl_client.learning.missing import codes_of, gaps, observed_residual, refill, zero_filled
 
 Floats = NDArray[np.floating]
@@ -39,7 +41,9 @@ class Schedule(TypedDict):
     step_size: float
 
 
-def first_dictionary(Y: Floats, learning: LearningSettings, seed: int, name: str) -> Floats:
+def first_dictionary(
+    Y: Floats, learning: LearningSettings, seed: int, name: str, min_samples: int | None = None
+) -> Floats:
     """Return D_i^(0) for a client's settings.
 
     Parameters
@@ -52,6 +56,9 @@ def first_dictionary(Y: Floats, learning: LearningSettings, seed: int, name: str
         The run's seed.
     name : str
         Stable client id. It selects the random stream, and names the client in errors.
+    min_samples : int, optional
+        If given, only atoms that pass the guard move, see :mod:`perdl_client.learning.guard`. The best random start is
+        chosen without it.
 
     Returns
     -------
@@ -65,13 +72,14 @@ def first_dictionary(Y: Floats, learning: LearningSettings, seed: int, name: str
     d = Y.shape[0]
     r = check_fit(learning, d, name)
     learner, coder = LEARNERS[learning.learner], learning.make_coder(rms(Y))
+    last = None if min_samples is None else guarded(learner, min_samples)
     rng = stream(seed, name, "start")
     if learning.start == "random":
         return random_dictionary(rng, d, r, Y.dtype)
     if learning.start in ("svd", "identity"):
         D = svd_start(Y, r) if learning.start == "svd" else np.eye(d, r, dtype=Y.dtype)
-        return warm_up(Y, D, learner, coder, **schedule(learning, Y))
-    return best_warm_up(Y, r, learner, coder, rng, n_restarts=learning.n_restarts, **schedule(learning, Y))
+        return warm_up(Y, D, last or learner, coder, **schedule(learning, Y))
+    return best_warm_up(Y, r, learner, coder, rng, n_restarts=learning.n_restarts, last=last, **schedule(learning, Y))
 
 
 def schedule(learning: LearningSettings, Y: Floats) -> Schedule:
@@ -209,6 +217,7 @@ def best_warm_up(
     n_steps: int,
     first_threshold: float | None = None,
     step_size: float = 0.5,
+    last: Learner | None = None,
 ) -> Floats:
     """Run :func:`warm_up` from ``n_restarts`` random dictionaries, and return the one with the least objective.
 
@@ -230,6 +239,8 @@ def best_warm_up(
         As in :func:`warm_up`.
     first_threshold, step_size : float, optional
         As in :func:`warm_up`.
+    last : Learner, optional
+        If given, the best start is run again by this learner, and its result returned.
 
     Returns
     -------
@@ -239,19 +250,31 @@ def best_warm_up(
         warm_up, Y, learner=learner, coder=coder, n_steps=n_steps, first_threshold=first_threshold, step_size=step_size
     )
     D = np.stack([random_dictionary(rng, Y.shape[0], n_atoms, Y.dtype) for _ in range(n_restarts)])
+    if last is not None:
+        start = D[0] if n_restarts == 1 else D[_best(Y, _ends(D, Y.shape[1], run, learner, coder), coder)]
+        return run(start, learner=last)
+    ends = _ends(D, Y.shape[1], run, learner, coder)
+    return ends[_best(Y, ends, coder)]
+
+
+def _ends(
+    D: Floats, n_samples: int, run: Callable[[Floats], Floats], learner: Learner, coder: Coder
+) -> Sequence[Floats]:
+    """Return what the starts ``D`` (n_restarts, d, r) end in."""
+    n_restarts, n_atoms = len(D), D.shape[-1]
     if not (learner.orthonormal and coder.stacks):
-        return _best(Y, [run(one) for one in D], coder)
+        return [run(one) for one in D]
     # Stack the starts of small problems: there NumPy's call overhead costs more than the arithmetic.
-    at_once = max(1, _STACK // max(n_atoms * Y.shape[1], 1))
+    at_once = max(1, _STACK // max(n_atoms * n_samples, 1))
     stacks = [run(D[i : i + at_once]) for i in range(0, n_restarts, at_once)]
-    return _best(Y, [one for stack in stacks for one in stack], coder)
+    return [one for stack in stacks for one in stack]
 
 
-def _best(Y: Floats, candidates: list[Floats], coder: Coder) -> Floats:
-    """Return the first candidate with the least objective."""
+def _best(Y: Floats, candidates: Sequence[Floats], coder: Coder) -> int:
+    """Return the number of the first candidate with the least objective."""
     if len(candidates) == 1:
-        return candidates[0]
-    return candidates[int(np.argmin([objective(Y, D, coder) for D in candidates]))]
+        return 0
+    return int(np.argmin([objective(Y, D, coder) for D in candidates]))
 
 
 def objective(Y: Floats, D: Floats, coder: Coder) -> float:

@@ -17,6 +17,7 @@ from common.coders import Coder
 from common.dictionaries import atom_distances
 from common.learners import Learner, product
 from common.polar import polar_factor
+from perdl_client.learning.guard import Known, guarded_step
 from perdl_client.learning.missing import complete, gaps, observed_residual, zero_filled
 
 Floats = NDArray[np.floating]
@@ -84,6 +85,7 @@ def local_update(
     learner: Learner,
     coder: Coder,
     step_size: float = 0.5,
+    min_samples: int | None = None,
 ) -> LocalUpdate:
     r"""Do one step of the client's learner, then find the global atoms again (algorithm 3).
 
@@ -104,6 +106,9 @@ def local_update(
         Computes the codes.
     step_size : float
         Step size of the learner.
+    min_samples : int, optional
+        If given, only atoms that pass the guard move, see :mod:`perdl_client.learning.guard`. The others are D^g's own
+        columns in the result, and their energies and their columns of the Procrustes contribution are zero.
 
     Returns
     -------
@@ -117,23 +122,34 @@ def local_update(
     r_g = global_dictionary.shape[1]
     D = np.hstack([global_dictionary, local_dictionary])
     F = complete(Y, D, coder)
-    step = learner.step(F, D, coder, step_size)
-    kept, signs, reassigned = align(global_dictionary, step.dictionary)
-    rest = np.delete(np.arange(D.shape[1]), kept)
-    shared = step.dictionary[:, kept] * signs
-    X = step.codes
-    moment = product(F, X) if step.moment is None else step.moment
+    if min_samples is None:
+        step, seen = learner.step(F, D, coder, step_size), None
+        X, moves = step.codes, np.ones(D.shape[1], dtype=bool)
+        kept, signs, reassigned = align(global_dictionary, step.dictionary)
+    else:
+        step, seen, X = guarded_step(learner, F, D, coder, step_size, min_samples)
+        moves = seen.moves
+        # Own atoms are not guarded all the time, so none of them may go on as a global one.
+        kept, signs, reassigned = align(global_dictionary, step.dictionary[:, :r_g])
+    rest, sent = np.delete(np.arange(D.shape[1]), kept), moves[kept]
+    shared, own = np.where(sent, step.dictionary[:, kept] * signs, global_dictionary), step.dictionary[:, rest]
+    if not moves[rest].all():  # own atoms stay here, and may learn from few samples
+        own = learner.step(F, D, Known(X) if learner.products else coder, step_size).dictionary[:, rest]
+    moment = step.moment
+    if moment is None:
+        moment = product(F, X) if seen is None else seen.product(seen.rest, seen.codes)
     stretch = shared.T @ (moment[:, kept] * signs)
+    stretch = np.where(sent & sent[:, None], (stretch + stretch.T) / 2, stretch.dtype.type(0))
     error, nonzeros = relative_error(Y, D, X), np.count_nonzero(X)
     misfit = error**2 if error**2 > np.finfo(Y.dtype).eps else 0.0
     energy, missing = np.linalg.norm(zero_filled(Y)) ** 2, gaps(Y)
     n_observed = Y.size - (0 if missing is None else np.count_nonzero(missing))
     return LocalUpdate(
         global_dictionary=shared,
-        local_dictionary=step.dictionary[:, rest],
-        energies=(X[kept] ** 2).sum(axis=1),
+        local_dictionary=own,
+        energies=np.where(sent, (X[kept] ** 2).sum(axis=1), X.dtype.type(0)),
         local_energies=(X[rest] ** 2).sum(axis=1),
-        procrustes_contribution=shared @ ((stretch + stretch.T) / 2) if r_g else shared,
+        procrustes_contribution=shared @ stretch if r_g else shared,
         error=error,
         noise=float(error**2 * energy / max(n_observed - nonzeros, Y.shape[1], 1)),
         objective=float(misfit * energy + coder.penalty * nonzeros),

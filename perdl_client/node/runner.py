@@ -18,6 +18,7 @@ from common.errors import DataError, FederationError, PerdlError, SettingsError
 from common.evaluation import evaluation_of
 from common.files import remove_leftovers, write_atomically
 from common.heartbeat import signs_of_life
+from common.learning_settings import MIN_SAMPLES
 from common.protocol import FINISH, ProtocolError, Scalar, check_name, one_line, unpack
 from common.settings import learning_overrides
 from perdl_client.node.tls import Credentials
@@ -32,7 +33,7 @@ def node_config(
     samples_in: str,
     variable: str | None,
     folder: Path | None,
-    min_samples: int = 2,
+    min_samples: int = MIN_SAMPLES,
     overrides: Sequence[str] = (),
     on_warning: Callable[[str], object] = lambda text: None,
     drop: str | None = None,

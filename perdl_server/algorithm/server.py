@@ -78,6 +78,9 @@ class PermaServer:
         Members of a run that is resumed, with ``sharing = "some"``.
     names : sequence of str
         Clients of a run that is resumed, in the order of ``membership``.
+    guarded : bool, optional
+        Whether clients send atoms back as they came that their guard does not let move. Such atoms are left out of
+        averages. Default: as ``privacy`` says.
 
     Attributes
     ----------
@@ -110,8 +113,10 @@ class PermaServer:
         consensus: Floats | None = None,
         membership: Membership | None = None,
         names: Sequence[str] = (),
+        guarded: bool | None = None,
     ) -> None:
         self.settings = settings
+        self._guarded = settings.privacy.guarded if guarded is None else guarded
         self.aggregation = AGGREGATIONS[settings.aggregation]
         self._combine = combiner(settings.aggregation, settings.trim)
         self.global_dictionary: Floats = np.empty((0, 0)) if global_dictionary is None else global_dictionary
@@ -290,6 +295,13 @@ class PermaServer:
         spread, nearest = (np.stack(part) for part in zip(*told, strict=True))
         return A, w, Evidence(names, spread, nearest)
 
+    def _without_unmoved(self, contributions: Floats, members: Bools) -> tuple[Floats, Bools]:
+        """Leave out atoms that a client's guard sent back as they came: they would hold the others back."""
+        moved = (contributions != self.global_dictionary).any(axis=1)
+        if self.aggregation.orthonormal:  # it needs all atoms together, and takes a zero for nothing
+            return np.where(moved[:, None], contributions, contributions.dtype.type(0)), members
+        return contributions, members & moved
+
     def aggregate(self, contributions: Floats, weights: Floats, evidence: Evidence | None = None) -> None:
         """Aggregate one round's contributions to a new D^g. Update ``consensus``, ``change``, ``idle`` and members.
 
@@ -314,6 +326,8 @@ class PermaServer:
         with np.errstate(over="ignore", invalid="ignore"):
             agreed, idle = consensus(contributions), idle_atoms(contributions, weights)
             present = self.global_dictionary
+            if self._guarded:
+                contributions, members = self._without_unmoved(contributions, members)
             new = np.ascontiguousarray(over_members(self._combine, contributions, weights, present, members))
         if not np.isfinite(new).all():
             raise PerdlError("D^g is not finite any more; rescale the data")

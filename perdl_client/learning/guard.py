@@ -1,0 +1,339 @@
+r"""The guard: an atom moves only if enough samples use it and none makes up too much of what it becomes.
+
+A server chooses D^g, learner and coder, so it can choose atoms that one sample alone moves. For atom j and sample s let
+
+.. math:: t_s = (y_s - D x_s)\, x_{sj}, \qquad m_s = y_s\, x_{sj} .
+
+:math:`\sum_s t_s` is what moves the atom, :math:`\sum_s m_s` what it is made of: every learner's step is a function of
+these sums. (The projected learner has :math:`\mathrm{sign}(x_{sj})` in place of :math:`x_{sj}`, and its own
+:math:`D x_s` for every atom.) The guard replaces them by :math:`\sum_s w_s t_s` and :math:`\sum_s w_s m_s`, with one
+weight for each sample in all its terms, so that for each atom that moves
+
+1. at least ``min_samples`` samples use it, and
+2. no sample has more than the share :data:`SHARE` of :math:`\sum_s \lVert w_s t_s\rVert^2`, nor of
+   :math:`\sum_s \lVert w_s m_s\rVert^2`.
+
+The weights are the largest that do this, found by lowering those of samples that dominate. So an atom of many samples
+moves even if one of them is large. An atom for which there are no such weights does not move at all: its part of the
+samples, D_j x_j, is taken off them, and the other atoms are fitted to the rest. For a global atom the client sends D^g's
+own column, for ``procrustes`` zero, and zero energy.
+
+**What it bounds.** If a sample's term is uncorrelated with the sum of the other terms, then
+
+.. math:: \cos^2\Bigl(w_s t_s, \sum_u w_u t_u\Bigr) = \frac{\lVert w_s t_s\rVert^2}{\lVert w_s t_s\rVert^2
+          + \lVert\sum_{u \ne s} w_u t_u\rVert^2} = \frac{\lVert w_s t_s\rVert^2}{\sum_u \lVert w_u t_u\rVert^2}
+          \le \text{SHARE} .
+
+The first step holds because s is uncorrelated with the others, the second if these are uncorrelated with each other too;
+likewise for :math:`m_s`. Samples that are alike have correlated terms: their sum is near to each of them, however many
+they are, and shows what they have in common. ``benchmarks`` of the docs compare with samples that the client does not
+have. The bound is of a single message, and of the whole space: it says nothing of differences between messages.
+
+**What it costs.** Equal weights leave all bits as they are. Otherwise each step's sums are those of the weighted samples
+:math:`\sqrt{w_s}\, y_s`, so without noise the true dictionary stays a fixed point.
+
+Below rounding, :math:`\sum \lVert t_s\rVert^2 \le (64 \varepsilon)^2 \sum \lVert m_s\rVert^2`, an atom does not move, and
+the shares of :math:`t_s` do not count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.coders import Coder
+from common.learners import Learner, Step, product
+from common.protocol import ProtocolError
+
+Floats = NDArray[np.floating]
+Bools = NDArray[np.bool_]
+
+SHARE = 0.5
+"""Largest share of an atom's squared terms that one sample may have."""
+
+_AIM = 0.98 * SHARE
+"""Share to which the terms of a sample that has too much are lowered: less, so that few passes are needed."""
+
+_PASSES = 8
+"""Lowering a sample for one atom raises the others' shares in the rest. After so many passes, atoms for which a sample
+still has too much do not move."""
+
+_ROUNDING = 64.0
+"""Relative size of moves, in units of the machine epsilon, that are rounding."""
+
+LONGEST, SHORTEST = 100.0, 1e-6
+"""Norms of D^g's atoms that are taken. Those of honest servers are near 1."""
+
+PARALLEL = 1 - 1e-9
+"""Cosine of two atoms of D^g beyond which they count as the same."""
+
+
+@dataclass(frozen=True)
+class Passed:
+    """What the guard lets into a step.
+
+    Parameters
+    ----------
+    moves : (r,) bool array
+        The atoms that may move.
+    weights : (n,) array
+        Weights of the samples, at most 1.
+    rest : (d, n) array
+        The samples without the parts of atoms that may not move.
+    codes : (r, n) array
+        The codes, zero for atoms that may not move.
+    """
+
+    moves: Bools
+    weights: Floats
+    rest: Floats
+    codes: Floats
+
+    @property
+    def untouched(self) -> bool:
+        """Whether all atoms may move, and all samples count in full."""
+        return bool(self.moves.all() and (self.weights == 1).all())
+
+    def product(self, A: Floats, X: Floats) -> Floats:
+        """Return the sum over samples of ``weight * A[:, s] X[:, s]'``.
+
+        Parameters
+        ----------
+        A : (d, n) array
+            Samples, or codes.
+        X : (r, n) array
+            Codes.
+
+        Returns
+        -------
+        (d, r) array
+        """
+        return product(A, X if (self.weights == 1).all() else X * self.weights.astype(X.dtype))
+
+
+def passed(Y: Floats, D: Floats, X: Floats, min_samples: int) -> Passed:
+    """Return what the guard lets into a step from dictionary ``D`` with codes ``X``.
+
+    Parameters
+    ----------
+    Y : (d, n) array
+        Samples in columns.
+    D : (d, r) array
+        Dictionary.
+    X : (r, n) array
+        Codes.
+    min_samples : int
+        Samples that must use an atom.
+
+    Returns
+    -------
+    Passed
+    """
+    size = float(np.abs(X).max(initial=0.0))
+    squares = np.square(X / (size if size > 0 else 1), dtype=np.float64)
+    residuals = _energies(Y - D @ X)
+    moves, rest, codes = np.ones(len(X), dtype=bool), Y, X
+    while True:
+        left, weights = _held(squares, _energies(rest), residuals, moves, min_samples, X.dtype)
+        if np.array_equal(left, moves):
+            return Passed(moves, weights, rest, codes)
+        # Without an atom's part, samples are shorter, so shares are others. The residuals stay.
+        moves = left
+        rest, codes = Y - D[:, ~moves] @ X[~moves], np.where(moves[:, None], X, X.dtype.type(0))
+
+
+def guarded_step(
+    learner: Learner, Y: Floats, D: Floats, coder: Coder, step_size: float, min_samples: int
+) -> tuple[Step, Passed, Floats]:
+    """Do one step of a learner in which only atoms that pass the guard move.
+
+    Parameters
+    ----------
+    learner : Learner
+        Whose step is done.
+    Y : (d, n) array
+        Samples in columns.
+    D : (d, r) array
+        Dictionary.
+    coder : Coder
+        Computes the codes.
+    step_size : float
+        Step size of the learner.
+    min_samples : int
+        Samples that must use an atom.
+
+    Returns
+    -------
+    step : Step
+        The atoms that may not move are the learner's for an atom that no sample uses: do not send them.
+    passed : Passed
+    codes : (r, n) array
+        The codes of all atoms, before the guard.
+    """
+    if learner.products == 0:  # it has other codes for each atom
+        step = learner.step(Y, D, coder, step_size, partial(_guarded_terms, Y, min_samples))
+        moves = (step.dictionary != D).any(axis=0)
+        return step, Passed(moves, np.ones(Y.shape[1]), Y, step.codes), step.codes
+    X = coder(Y, D)
+    seen = passed(Y, D, X, min_samples)
+    return learner.step(seen.rest, D, Known(seen.codes), step_size, seen.product), seen, X
+
+
+def guarded(learner: Learner, min_samples: int) -> Learner:
+    """Return a learner whose steps move only atoms that pass the guard.
+
+    Parameters
+    ----------
+    learner : Learner
+        The learner. Its steps then take single dictionaries, no stacks.
+    min_samples : int
+        Samples that must use an atom.
+    """
+
+    def step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5) -> Step:
+        return guarded_step(learner, Y, D, coder, step_size, min_samples)[0]
+
+    return replace(learner, step=step)
+
+
+def check_received(D_g: Floats, who: str) -> None:
+    """Refuse a D^g that no honest server sends.
+
+    Parameters
+    ----------
+    D_g : (d, r_g) array
+        D^g as received, all finite.
+    who : str
+        Name of the client, for errors.
+
+    Raises
+    ------
+    ProtocolError
+        If an atom is far too long or too short, or two are the same but for length and sign.
+    """
+    norms = np.linalg.norm(D_g, axis=0)
+    if len(norms) and not SHORTEST <= norms.min() <= norms.max() <= LONGEST:
+        j = int(norms.argmin() if norms.min() < SHORTEST else norms.argmax())
+        raise ProtocolError(
+            f"{who} was sent a D^g whose atom {j + 1} has the norm {norms[j]:.3g}, and takes {SHORTEST:g} to "
+            f"{LONGEST:g}: an honest server sends none such; rescale the data (data.scale) if the run diverges"
+        )
+    U = D_g / norms
+    cosines = np.abs(np.triu(U.T @ U, 1))
+    if cosines.max(initial=0.0) > (PARALLEL if D_g.dtype == np.float64 else 1 - 1e-6):
+        i, j = np.unravel_index(int(cosines.argmax()), cosines.shape)
+        raise ProtocolError(
+            f"{who} was sent a D^g whose atoms {i + 1} and {j + 1} are the same: an honest server sends none such; "
+            "lower n_global if the run has fewer shared atoms"
+        )
+
+
+def rounded(value: float) -> float:
+    """Return a number rounded to three significant digits: exact ones tell how many samples crossed a threshold.
+
+    Parameters
+    ----------
+    value : float
+        What is sent.
+    """
+    return float(f"{value:.3g}")
+
+
+@dataclass(frozen=True)
+class Known:
+    """A coder that returns codes that are computed already.
+
+    Parameters
+    ----------
+    codes : (r, n) array
+        What it returns.
+    number, penalty : float
+        Not used.
+    stacks : bool
+        Not used.
+    """
+
+    codes: Floats
+    number: float = 0.0
+    penalty: float = 0.0
+    stacks: bool = False
+
+    def warm(self, first: float | None, done: float) -> Known:
+        """Return itself.
+
+        Parameters
+        ----------
+        first : float, optional
+            Not used.
+        done : float
+            Not used.
+        """
+        return self
+
+    def __call__(self, Y: Floats, D: Floats) -> Floats:
+        """Return the codes (r, n)."""
+        return self.codes
+
+
+def _guarded_terms(Y: Floats, min_samples: int, residual: Floats, weights: Floats) -> Floats:
+    """Return ``residual weights'`` for one atom, lowered as the guard asks; zero if the atom may not move."""
+    squares = np.square(weights, dtype=np.float64)
+    moves, lowered = _held(
+        squares, _energies(Y), _energies(residual), np.ones(1, dtype=bool), min_samples, weights.dtype
+    )
+    return product(residual, weights * lowered.astype(weights.dtype)) * moves.astype(weights.dtype)
+
+
+def _held(
+    squares: Floats, made: Floats, moved: Floats, moves: Bools, min_samples: int, dtype: np.dtype[np.floating]
+) -> tuple[Bools, Floats]:
+    """Return which of the atoms that move still do, and the samples' weights.
+
+    ``squares`` (r, n) are squared codes, ``made`` and ``moved`` (n,) squared norms of the samples and of what is left.
+    """
+    moves = moves & (np.count_nonzero(squares, axis=1) >= max(min_samples, 1))
+    kinds = [squares * made]
+    terms = squares * moved
+    resting = terms.sum(axis=1) <= (_ROUNDING * float(np.finfo(dtype).eps)) ** 2 * kinds[0].sum(axis=1)
+    if not resting.all():
+        terms[resting] = 0
+        kinds.append(terms)
+    kept = np.ones(squares.shape[1])  # squares of the weights
+    for k in range(_PASSES + 1):
+        before = kept
+        for one in kinds:
+            E = one * kept
+            bad = moves & (E.max(axis=1, initial=0.0) > SHARE * E.sum(axis=1))
+            if not bad.any():
+                continue
+            levels = _levels(E[bad]) if k < _PASSES else np.zeros(np.count_nonzero(bad))
+            moves = moves.copy()
+            moves[bad] = levels > 0
+            if k < _PASSES:
+                over = E[bad] / np.where(levels > 0, levels, np.inf)[:, None]
+                kept = kept / over.max(axis=0, initial=1.0)
+        if kept is before:
+            break
+    return moves, np.sqrt(kept)
+
+
+def _levels(E: Floats) -> Floats:
+    """Return for each row the level to which its largest entries must be cut; 0 if that cannot help.
+
+    It is the a with ``a = share * sum(min(E, a))``: with the m largest cut, ``a = share * (m a + rest)``.
+    """
+    top = -np.sort(-E, axis=1)
+    rest, levels = E.sum(axis=1), np.zeros(len(E))
+    for m in range(1, min(int(np.ceil(1 / _AIM)), E.shape[1])):
+        rest = np.maximum(rest - top[:, m - 1], 0)
+        level = _AIM * rest / (1 - m * _AIM)
+        levels = np.where((levels == 0) & (level >= top[:, m]) & (top[:, m] > 0), level, levels)
+    return levels
+
+
+def _energies(A: Floats) -> Floats:
+    """Return the squared norms of the columns."""
+    return np.asarray(np.einsum("ij,ij->j", A, A, dtype=np.float64))
