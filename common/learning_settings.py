@@ -50,7 +50,9 @@ class LearningSettings(SettingsTable):  # numpydoc ignore=PR01
         1e-4, ge=0, lt=1, description="atoms carrying less than this share of the most used one's energy are not sent"
     )
     min_samples: int = Field(
-        MIN_SAMPLES, ge=1, description="samples that must use an atom before it is sent; a client may itself ask for more"
+        MIN_SAMPLES,
+        ge=1,
+        description="samples that must use an atom before it is sent; a client may itself ask for more",
     )
     refine_steps: int = Field(0, ge=0, description="steps on a client's own atoms alone before each update")
 

@@ -22,6 +22,40 @@ _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP}
 
 
 @contextmanager
+def locked_file(path: Path, wait: float = 30.0) -> Iterator[None]:
+    """Lock a file for a short change of it, so that no change of another process is lost. Others wait.
+
+    Parameters
+    ----------
+    path : Path
+        The file. Its folder must exist; the lock is a hidden file beside it.
+    wait : float
+        Seconds to wait for another process.
+
+    Raises
+    ------
+    SettingsError
+        If another process holds it for so long.
+    """
+    place = path.resolve().with_name(f".{path.name}.lock")
+    lock = _Lock(place, timeout=wait, is_singleton=False, fallback_to_soft=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise SettingsError(f"{path} is locked by another process for {wait:g} s: end that one") from None
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise OSError(error.errno, error.strerror, str(place)) from None
+        _log.warning("%s cannot be locked (%s): let no other process change it", path, error.strerror)
+        yield
+        return
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
 def locked(folder: Path, who: str) -> Iterator[None]:
     """Lock a folder for this process. The lock is released when the process ends, even if it is killed.
 

@@ -27,7 +27,7 @@ from common.protocol import FINISH, INITIALISE, SCALE, UPDATE, Payload, Protocol
 from common.settings import Settings, settings_from_values
 from common.statistics import largest_feature_share, mean_share, rms
 from common.threads import one_blas_thread
-from perdl_client.data.load import ClientData, load_data, own_scale_sums
+from perdl_client.data.load import Allow, ClientData, load_data, own_scale_sums
 from perdl_client.data.memory import memory_of
 from perdl_client.data.samples import names_mark
 from perdl_client.data.sources import truth
@@ -37,6 +37,7 @@ from perdl_client.learning.evaluation import evaluate_client
 from perdl_client.learning.guard import check_received, rounded
 from perdl_client.learning.local_update import relative_error
 from perdl_client.learning.missing import codes_of, zero_filled
+from perdl_client.ledger import count_round, count_start, read_ledger
 from perdl_client.model import ClientModel, carried, save_model, shares
 from perdl_client.state import ALL_SHARED, NOTHING_USED, ClientState, find_state, save_state
 
@@ -141,7 +142,8 @@ def _where_to_read() -> str:
 
 def _scale(payload: Payload, context: Context) -> RecordDict:
     identity, settings = Identity.of(context.node_config), _settings(payload.scalar("settings", str))
-    counts, squares = own_scale_sums(identity, settings, memory_of(context).look(settings.dtype))
+    allow = _held_to_terms(identity, settings, identity.learning(settings))
+    counts, squares = own_scale_sums(identity, settings, memory_of(context).look(settings.dtype), allow)
     return pack({"counts": counts, "squares": squares}, client=identity.name)
 
 
@@ -154,7 +156,11 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
     text = state.settings if state is not None else payload.scalar("settings", str)
     settings = _settings(text)
     learning = identity.learning(settings)
-    data = _data(identity, settings, run, state, context)
+    allow = _held_to_terms(identity, settings, learning)
+    terms, is_new = identity.terms(), state is None
+    if terms is not None and is_new:
+        read_ledger(identity.ledger()).check_start(run, terms, identity.name)
+    data = _data(identity, settings, run, state, context, allow)
     Y = data.Y
     client = ClientLearner(
         Y,
@@ -181,6 +187,8 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
     channels = data.cut.channels if data.cut.kind == "window" else 0
     if data.held_out is not None:
         memory_of(context).keep_first(np.ascontiguousarray(D))
+    if terms is not None and is_new:
+        count_start(identity.ledger(), run, terms, identity.name)
     save_state(ClientState(run, text, 0, D, used=used, names=names), context, identity.state_folder())
     scalars: dict[str, Scalar] = {
         "client": identity.name,
@@ -219,7 +227,11 @@ def _update(payload: Payload, context: Context) -> RecordDict:
     identity = Identity.of(context.node_config)
     step = payload.scalar("round", int)
     state, settings, D_g = _resume(payload, context, identity, before=step)
-    client, _ = _learner(identity, settings, state, payload, D_g, context)
+    client, data = _learner(identity, settings, state, payload, D_g, context)
+    terms = identity.terms()
+    if terms is not None:
+        terms.check_global(client.shared(D_g).shape[1], data.Y.shape[1], identity.name)
+        count_round(identity.ledger(), state.run, terms, identity.name)
     new = client.update(D_g, step)
     arrays = {"contribution": new.contribution(settings.aggregation)}
     if client.members is not None:
@@ -293,6 +305,16 @@ def _evaluated(
     """Return what the client tells of its held-out samples; nothing if there are none."""
     if data.held_out is None:
         return {}
+    if D is None:  # a new process learns again what it sent first; alone, nothing is guarded
+        first = ClientLearner(
+            data.Y,
+            client.learning,
+            settings.seed,
+            client.name,
+            min_samples=client.min_samples,
+            guarded=client.guard is not None,
+        )
+        D = first.dictionary
     began = ClientLearner(data.Y, client.learning, settings.seed, client.name, dictionary=D)
     found = evaluate_client(data.held_out, began, D_g, D_l, rounds, settings)
     _log.info("%s", found.in_words())
@@ -388,10 +410,26 @@ def _members(identity: Identity, client: ClientLearner, members: NDArray[np.bool
     return members
 
 
-def _data(identity: Identity, settings: Settings, run: str, state: ClientState | None, context: Context) -> ClientData:
+def _held_to_terms(identity: Identity, settings: Settings, learning: LearningSettings) -> Allow:
+    """Refuse settings beyond the client's terms. Return what refuses too much for its number of samples."""
+    terms = identity.terms()
+    if terms is None:
+        return lambda d, n: None
+    terms.check_settings(settings, learning, identity.name)
+    return lambda d, n: terms.check_size(settings, learning, d, n, identity.name)
+
+
+def _data(
+    identity: Identity,
+    settings: Settings,
+    run: str,
+    state: ClientState | None,
+    context: Context,
+    allow: Allow = lambda d, n: None,
+) -> ClientData:
     """Return the samples, after checking that they are like those at the start of the run."""
     memory = memory_of(context)
-    data = memory.recall(run) or memory.keep(run, load_data(identity, settings, memory.take(settings.dtype)))
+    data = memory.recall(run) or memory.keep(run, load_data(identity, settings, memory.take(settings.dtype), allow))
     if state is None:
         return data
     d, names = len(state.local_dictionary), names_mark(data.names)

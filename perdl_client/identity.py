@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.learning_settings import MIN_SAMPLES, LearningSettings
+from common.learning_settings import LearningSettings
 from common.protocol import check_name
 from common.settings import Settings
+from perdl_client.ledger import ledger_path
+from perdl_client.terms import DEFAULT_TERMS, Terms
 
 SIMULATION = "PERDL_SIMULATION"
 """Environment variable that a simulation sets. Its server and clients run as one user on one machine, so clients may
@@ -68,8 +70,23 @@ class Identity:
         learning : LearningSettings
             This client's settings.
         """
-        own = 1 if is_simulation() else int(self.node_config.get("min-samples", MIN_SAMPLES))
+        terms = self.terms()
+        own = 1 if terms is None else int(self.node_config.get("min-samples", terms.min_samples))
         return max(own, learning.min_samples)
+
+    def terms(self) -> Terms | None:
+        """Return this client's terms; None in a simulation, where one owner has all the data."""
+        if is_simulation():
+            return None
+        told = self.node_config.get("terms")
+        return DEFAULT_TERMS if told is None else Terms.model_validate_json(str(told))
+
+    def ledger(self) -> Path:
+        """Return the file in which a deployed client counts what its data served."""
+        if "ledger" in self.node_config:
+            return Path(str(self.node_config["ledger"]))
+        data = self.node_config.get("data")
+        return ledger_path(None if data is None else Path(str(data)), self.state_folder() or Path())
 
     def learning(self, settings: Settings) -> LearningSettings:
         """Return how this client learns. Its own settings win over its table in the run's, and that over the run's.

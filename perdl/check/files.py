@@ -7,7 +7,7 @@ import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.errors import DataError
+from common.learning_settings import MIN_SAMPLES
 from common.protocol import natural_key
-from common.settings import Settings, override_settings
+from common.settings import Settings, override_settings, settings_from_flat
 from common.words import listed
 from perdl.check.profile import ClientProfile, measure, one_feature
 from perdl.check.suggest import Spectrum, suggest
@@ -28,6 +29,7 @@ from perdl_client.formats.columns import Absent, drop_option, require_some_have,
 from perdl_client.formats.features import Features
 from perdl_client.formats.file_checks import is_data, is_left_behind
 from perdl_client.formats.images import IMAGE_SUFFIXES
+from perdl_client.terms import DEFAULT_TERMS, TermsError
 
 Floats = NDArray[np.floating]
 Values = dict[str, float | int | str | bool]
@@ -47,12 +49,15 @@ class Report:
         What may spoil a result.
     suggested : dict
         Settings by dotted names; empty if there are problems.
+    refused : list of str
+        Why clients with default terms would not take part in a run of the suggested settings.
     """
 
     clients: list[ClientProfile]
     problems: list[str]
     notes: list[str]
     suggested: Values
+    refused: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain lists and dicts."""
@@ -165,9 +170,27 @@ def check(
     cure, divide_by = _cure_of_units(statistics, settings, bool(large))
     if cure and not problems:
         divided = check(files, override_settings(settings, {"data.divide_by": divide_by}), path, on_file)
-        return Report(profiles, problems, list(dict.fromkeys([*notes, cure, *divided.notes])), divided.suggested)
+        notes = list(dict.fromkeys([*notes, cure, *divided.notes]))
+        return Report(profiles, problems, notes, divided.suggested, divided.refused)
     suggested = {} if problems else _suggested(profiles, spectra, settings, files, path)
-    return Report(profiles, problems, notes + _weakest(profiles, spectra) + _few(profiles), suggested)
+    notes += _weakest(profiles, spectra) + _few(profiles)
+    return Report(profiles, problems, notes, suggested, _refused(profiles, suggested, len(files)))
+
+
+def _refused(profiles: Sequence[ClientProfile], suggested: Values, n_clients: int) -> list[str]:
+    """Return why clients with default terms would refuse the suggested settings."""
+    if not suggested:
+        return []
+    settings = settings_from_flat({**suggested, "n_clients": n_clients})
+    found = []
+    for one in profiles:
+        learning = settings.for_client(one.name)
+        try:
+            DEFAULT_TERMS.check_settings(settings, learning, one.name)
+            DEFAULT_TERMS.check_size(settings, learning, one.features or 1, one.samples or 0, one.name)
+        except TermsError as error:
+            found.append(str(error))
+    return found
 
 
 def _cure_of_units(statistics: Mapping[str, SampleStatistics], settings: Settings, large: bool) -> tuple[str, str]:
@@ -211,7 +234,7 @@ def _weakest(profiles: Sequence[ClientProfile], spectra: Sequence[Spectrum]) -> 
 def _few(profiles: Sequence[ClientProfile]) -> list[str]:
     """Say where there are too few samples or clients for a meaningful run."""
     notes = [
-        f"{one.name} has {one.samples} samples: at least two of them must use an atom, so a run may not start"
+        f"{one.name} has {one.samples} samples: at least {MIN_SAMPLES} of them must use an atom, so a run may not start"
         for one in profiles
         if one.rank and (one.samples or 0) < 10
     ]

@@ -79,6 +79,10 @@ def _print_report(report: Report) -> None:
     if report.suggested:
         print_line(out, "\nsuggested, as a file of settings and as overrides:\n")
         print_line(out, report.toml())
+        for line in report.refused:
+            print_line(out, f"\nterms: {line}")
+        if not report.refused:
+            print_line(out, "\nterms: clients with default terms accept these settings")
         if "data.path" in report.suggested:
             print_line(out, f"\nperdl simulate files {_as_overrides(report)}")
             return

@@ -175,7 +175,15 @@ def client(
     folder: Annotated[
         Path | None, typer.Option(help="state and model of this client; default perdl-clients/NAME")
     ] = None,
-    min_samples: Annotated[int, typer.Option(min=1, help="samples that must use an atom before it is sent")] = 5,
+    min_samples: Annotated[
+        int | None,
+        typer.Option(min=1, help="samples that must use an atom before it is sent; default 5, or the terms'"),
+    ] = None,
+    terms: Annotated[Path | None, typer.Option(help="TOML file of what it accepts (see docs/how-to/terms.md)")] = None,
+    show_terms: Annotated[bool, typer.Option("--show-terms", help="print its terms, and what is used up; end")] = False,
+    ledger: Annotated[
+        Path | None, typer.Option(help="file that counts what its data served; default DATA.perdl-ledger.json")
+    ] = None,
     override: OverrideOption = [],  # noqa: B006
     wait: Annotated[float, typer.Option(min=0, max=1e9, help="seconds to wait for a server that is not there")] = 300.0,
     stock: Annotated[bool, typer.Option(help="run Flower's own flower-supernode instead")] = False,
@@ -190,6 +198,9 @@ def client(
     from perdl_client.node.runner import node_config, run_client, run_stock
     from perdl_client.node.tls import check_plain_text, load_credentials
 
+    if show_terms:
+        _show_terms(name, data, folder, min_samples, terms, ledger)
+        return
     if math.isnan(wait):  # typer's range check lets NaN pass
         raise SettingsError("--wait nan: must be a number of seconds")
     _check_trust(certs, insecure, "FOLDER that holds ca.crt and key")
@@ -217,6 +228,8 @@ def client(
         lambda text: on_event(f"note: {text}"),
         drop,
         missing,
+        terms,
+        ledger,
     )
     if stock:
         memory.clear()  # flower-supernode reads the file itself
@@ -261,6 +274,18 @@ def experiment(
 
         results = run_experiment(name, settings, preset=preset, quick=quick, full=full, progress=tell)
     print_experiment(out, results, Path(settings.output))
+
+
+def _show_terms(
+    name: str, data: Path | None, folder: Path | None, min_samples: int | None, terms: Path | None, ledger: Path | None
+) -> None:
+    from perdl_client.ledger import ledger_path, read_ledger
+    from perdl_client.node.runner import own_terms
+
+    accepted = own_terms(terms, min_samples)
+    path = ledger or ledger_path(data.resolve() if data else None, folder or Path("perdl-clients") / name)
+    out.write_line(accepted.toml())
+    out.write_line("\n" + read_ledger(path).in_words(accepted))
 
 
 def _draw(folder: Path, report: bool = False) -> OSError | None:

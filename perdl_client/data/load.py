@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,7 +61,13 @@ class ClientData:
     none_held_out: str = ""
 
 
-def load_data(identity: Identity, settings: Settings, held: Samples | None = None) -> ClientData:
+Allow = Callable[[int, int], object]
+"""Called with numbers of features and samples before samples are cut; it raises if there are too many."""
+
+
+def load_data(
+    identity: Identity, settings: Settings, held: Samples | None = None, allow: Allow = lambda d, n: None
+) -> ClientData:
     """Return this client's samples, finite, in the run's float type, cut and preprocessed by the settings.
 
     Parameters
@@ -71,6 +78,8 @@ def load_data(identity: Identity, settings: Settings, held: Samples | None = Non
         The run's settings.
     held : Samples, optional
         Samples that were read from the client's file before. They may be overwritten.
+    allow : callable (int, int) -> object
+        Called with the numbers of features and of samples that there would be, before anything is done with them.
 
     Returns
     -------
@@ -82,6 +91,7 @@ def load_data(identity: Identity, settings: Settings, held: Samples | None = Non
         One line that names the file and what to do.
     """
     samples = read_samples(identity, settings, held)
+    _ask(allow, samples, settings)
     if deployed := "data" in identity.node_config:  # simulations warn before they begin
         _warn_of_units(samples, identity, settings)
     is_own = SAMPLES not in identity.node_config
@@ -167,7 +177,14 @@ def _pieces(data: Floats, cut: Cut, settings: Settings, name: str) -> Floats:
         raise DataError(f"{name}: {error}") from None
 
 
-def own_scale_sums(identity: Identity, settings: Settings, held: Samples | None = None) -> tuple[Floats, Floats]:
+def _ask(allow: Allow, samples: Samples, settings: Settings) -> None:
+    cut = cut_of(settings.data, samples.shape)
+    allow(math.prod(cut.piece), cut.count(samples.data.shape[1]))
+
+
+def own_scale_sums(
+    identity: Identity, settings: Settings, held: Samples | None = None, allow: Allow = lambda d, n: None
+) -> tuple[Floats, Floats]:
     """Return this client's sums for scales that all clients agree on. Held-out samples do not count.
 
     Parameters
@@ -178,12 +195,15 @@ def own_scale_sums(identity: Identity, settings: Settings, held: Samples | None 
         The run's settings.
     held : Samples, optional
         Samples that were read from the client's file before. They are not changed.
+    allow : callable (int, int) -> object
+        As in :func:`load_data`.
 
     Returns
     -------
     counts, squares : (c,) arrays
     """
     samples = read_samples(identity, settings, held)
+    _ask(allow, samples, settings)
     cut, learning = cut_of(settings.data, samples.shape), identity.learning(settings)
     Y = _divided(samples, cut, settings, learning, identity.name)[0]
     require_moderate(Y, f"{identity.name} has values", "rescale them")

@@ -215,6 +215,21 @@ class Cut:
             return cut_patches(Y.T.reshape(-1, *self.shape), self.size, self.stride).T
         return Y
 
+    def count(self, n: int) -> int:
+        """Return how many pieces `apply` makes of n samples; 0 if they are too small.
+
+        Parameters
+        ----------
+        n : int
+            Number of samples.
+        """
+        if self.kind == "window":
+            return len(starts(n, self.size, self.stride)) if self.size <= n else 0
+        if self.kind == "patch" and len(self.shape) > 1:
+            h, w = (len(starts(side, self.size, self.stride)) if self.size <= side else 0 for side in self.shape[:2])
+            return n * h * w
+        return n
+
     def undo(self, pieces: Floats, n: int) -> Floats:
         """Return the samples (d, n) that were cut. Overlaps are averaged, gaps are NaN.
 

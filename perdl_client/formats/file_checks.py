@@ -22,6 +22,10 @@ _LEFT_BEHIND = ("thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r", ".ds_store"
 _ABOUT = tuple(f"{name}{suffix}" for name in ("readme", "license") for suffix in ("", ".md", ".txt", ".rst"))
 
 
+LEDGER = ".perdl-ledger.json"
+"""Ending of the file in which a client counts what its data served, see `perdl_client.ledger`."""
+
+
 def is_data(entry: Path) -> bool:
     """Return whether a folder's entry is data: not hidden, no README, not left behind by another program.
 
@@ -30,7 +34,12 @@ def is_data(entry: Path) -> bool:
     entry : Path
         File or folder inside a client's folder.
     """
-    return entry.name[0] not in "._" and entry.name.lower() not in _ABOUT and not is_left_behind(entry)
+    return (
+        entry.name[0] not in "._"
+        and not entry.name.endswith(LEDGER)
+        and entry.name.lower() not in _ABOUT
+        and not is_left_behind(entry)
+    )
 
 
 def is_left_behind(entry: Path) -> bool:

@@ -18,10 +18,11 @@ from common.errors import DataError, FederationError, PerdlError, SettingsError
 from common.evaluation import evaluation_of
 from common.files import remove_leftovers, write_atomically
 from common.heartbeat import signs_of_life
-from common.learning_settings import MIN_SAMPLES
 from common.protocol import FINISH, ProtocolError, Scalar, check_name, one_line, unpack
 from common.settings import learning_overrides
+from perdl_client.ledger import ledger_path, read_ledger
 from perdl_client.node.tls import Credentials
+from perdl_client.terms import Terms, load_terms
 
 if TYPE_CHECKING:
     from perdl_client.data.memory import Memory
@@ -33,11 +34,13 @@ def node_config(
     samples_in: str,
     variable: str | None,
     folder: Path | None,
-    min_samples: int = MIN_SAMPLES,
+    min_samples: int | None = None,
     overrides: Sequence[str] = (),
     on_warning: Callable[[str], object] = lambda text: None,
     drop: str | None = None,
     missing: str = "refuse",
+    terms: Path | None = None,
+    ledger: Path | None = None,
 ) -> tuple[dict[str, Scalar], Memory]:
     """Check a client's data. Return the node's settings, and the memory that holds the samples.
 
@@ -53,8 +56,8 @@ def node_config(
         Name of the array in ``.npz``, ``.mat`` and HDF5 files.
     folder : Path, optional
         Folder of state and model; default ``perdl-clients/NAME``.
-    min_samples : int
-        Samples that must use an atom before it is sent.
+    min_samples : int, optional
+        Samples that must use an atom before it is sent; default as the terms say.
     overrides : sequence of str
         ``key=value`` of this client's own learning settings.
     on_warning : callable (str) -> object
@@ -63,6 +66,10 @@ def node_config(
         Names or numbers of columns to leave out, separated by commas.
     missing : {"refuse", "mask"}
         Whether NaN and empty cells of tables mark what was not measured.
+    terms : Path, optional
+        TOML file of what the client accepts, see :class:`.terms.Terms`; default the terms' defaults.
+    ledger : Path, optional
+        File in which it counts what its data served; default beside the data.
 
     Raises
     ------
@@ -77,8 +84,18 @@ def node_config(
         check_name(name)
     except ProtocolError as error:
         raise SettingsError(f"--name: {error}") from None
-    told: dict[str, Scalar] = {"name": name, "min-samples": min_samples, **learning_overrides(overrides)}
     place = (folder or Path("perdl-clients") / name).resolve()
+    accepted = own_terms(terms, min_samples)
+    counted = (ledger or ledger_path(data.resolve() if data else None, place)).resolve()
+    told: dict[str, Scalar] = {
+        "name": name,
+        "terms": accepted.model_dump_json(),
+        "ledger": str(counted),
+        **learning_overrides(overrides),
+    }
+    read_ledger(counted)
+    if data is not None and ledger is None and counted.parent != data.resolve().parent:
+        on_warning(f"{data.resolve().parent} cannot be written: what the data served is counted in {counted}")
     owner = place / "client.txt"
     try:
         if owner.exists() and (former := owner.read_bytes()) != name.encode():
@@ -126,6 +143,19 @@ def node_config(
             # In a synthetic federation client-3 is the third client: weak clients are the first ones.
             told["partition-id"] = max(int(match[1]) - 1, 0)
     return told, memory
+
+
+def own_terms(file: Path | None, min_samples: int | None = None) -> Terms:
+    """Return a client's terms.
+
+    Parameters
+    ----------
+    file : Path, optional
+        TOML file; without it the defaults apply.
+    min_samples : int, optional
+        Wins over the file's.
+    """
+    return load_terms(file, {} if min_samples is None else {"min_samples": min_samples})
 
 
 def run_client(

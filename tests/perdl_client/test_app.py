@@ -167,7 +167,10 @@ def test_without_members_nothing_is_answered(tmp_path, monkeypatch):
 def test_nobody_shares_more_atoms_than_it_has(tmp_path, monkeypatch):
     client = sharing(tmp_path, monkeypatch)
     D = np.linalg.qr(np.random.default_rng(0).standard_normal((6, 6))).Q
-    arrays = {"global_dictionary": np.hstack([D, D[:, :2]]), "indices": np.array([0, 1, 2, 3, 4, -1, -1, -1])}
+    arrays = {
+        "global_dictionary": np.hstack([D, (D[:, :2] + D[:, 2:4]) / 2]),
+        "indices": np.array([0, 1, 2, 3, 4, -1, -1, -1]),
+    }
     answer = client.ask(UPDATE, arrays | {"members": np.ones(8, dtype=bool)}, round=1)
     assert refused(answer, "ada was told to share 3 atoms more, and has 1 of its own")
 
@@ -265,7 +268,7 @@ def test_settings_that_make_atoms_of_samples_reveal_none(tmp_path, monkeypatch, 
     Y = np.random.default_rng(1).standard_normal((12, 150)) * np.random.default_rng(2).exponential(1, 150)
     answer = Client(tmp_path, Y).start("n_global=0", "n_restarts=1", "warmup_steps=60", *overrides)
     if answer.has_error():
-        assert "no code" in answer.error.reason
+        assert "no code" in answer.error.reason or "no atom that 5 of its 150 samples use" in answer.error.reason
         return
     sent = unpack(answer.content).arrays["dictionary"]
     cosines = np.abs((sent / np.linalg.norm(sent, axis=0)).T @ (Y / np.linalg.norm(Y, axis=0)))
@@ -275,7 +278,7 @@ def test_settings_that_make_atoms_of_samples_reveal_none(tmp_path, monkeypatch, 
 def test_a_client_can_ask_for_more_samples_behind_every_atom(tmp_path, monkeypatch):
     monkeypatch.delenv("PERDL_SIMULATION", raising=False)
     sent = []
-    for k in (1, 60, 100):
+    for k in (1, 60, 201):
         (tmp_path / str(k)).mkdir()
         answer = Client(tmp_path / str(k), sparse_data(), **{"min-samples": k}).start("n_global=0")
         sent.append(0 if answer.has_error() else unpack(answer.content).arrays["dictionary"].shape[1])
@@ -287,7 +290,7 @@ def test_a_server_can_ask_for_more_samples_behind_an_atom_never_for_fewer(monkey
     monkeypatch.delenv("PERDL_SIMULATION", raising=False)
     learning = [load_settings(None, [f"min_samples={k}"]) for k in (1, 9)]
     assert [Identity.of({"min-samples": 5}).min_samples(one) for one in learning] == [5, 9]
-    assert [Identity.of({}).min_samples(one) for one in learning] == [2, 9]
+    assert [Identity.of({}).min_samples(one) for one in learning] == [5, 9]
 
 
 def test_a_client_let_go_before_matching_answers_and_keeps_nothing(client):
