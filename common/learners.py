@@ -47,10 +47,6 @@ def product(A: Floats, X: Floats) -> Floats:
     return out
 
 
-plain_product = product
-"""What steps use unless they are given another."""
-
-
 @dataclass(frozen=True)
 class Step:
     """Result of one step.
@@ -155,7 +151,7 @@ def projected_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5, p
     step_size : float
         In (0, 2), as for :func:`gradient_step`.
     product : callable
-        Computes ``A X'`` where A is what B^(i) leaves of the samples, and X the signs of the codes of atom i.
+        Computes ``A X'``, here with the signs of one atom's codes, twice for every atom.
 
     Returns
     -------
@@ -178,10 +174,7 @@ def projected_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5, p
         size = np.abs(X[i]).sum()
         if size > 0:
             signs = np.sign(X[i])
-            if product is plain_product:
-                move = Y @ signs - B @ (X @ signs)
-            else:
-                move = product(Y - B @ X, signs[None])[:, 0]
+            move = product(Y, signs[None])[:, 0] - B @ product(X, signs[None])[:, 0]
             out[:, i] += D.dtype.type(step_size / size) * move
     return Step(out, codes)
 
@@ -242,8 +235,7 @@ class Learner:
         Whether its dictionaries have orthonormal columns. The local block is then kept orthogonal to the global
         one, and there are at most d atoms.
     products : int
-        How many products of samples or codes with its codes a step takes from ``product``; 0 if it takes one of
-        residuals for each atom.
+        How many products a step takes from ``product``; 0 if it codes anew, and takes two, for every atom.
     """
 
     step: Callable[..., Step]

@@ -52,7 +52,7 @@ class LearningSettings(SettingsTable):  # numpydoc ignore=PR01
     min_samples: int = Field(
         MIN_SAMPLES,
         ge=1,
-        description="samples that must use an atom before it is sent; a client may itself ask for more",
+        description="samples that must use an atom before it moves or is sent; a client may itself ask for more",
     )
     refine_steps: int = Field(0, ge=0, description="steps on a client's own atoms alone before each update")
 

@@ -51,7 +51,7 @@ class Terms(SettingsTable):  # numpydoc ignore=PR01
     min_samples: int = Field(
         MIN_SAMPLES,
         ge=1,
-        description="samples that must use an atom before it is sent, even if the server asks for fewer",
+        description="samples that must use an atom before it moves or is sent, even if the server asks for fewer",
     )
     rounds: int = Field(500, ge=0, description="most rounds of a run; rounds that are asked again count")
     restarts: int = Field(100, ge=0, description="most random starts, of a first dictionary and of its own atoms")

@@ -5,41 +5,40 @@ A server chooses D^g, learner and coder, so it can choose atoms that one sample 
 .. math:: t_s = (y_s - D x_s)\, x_{sj}, \qquad m_s = y_s\, x_{sj} .
 
 :math:`\sum_s t_s` is what moves the atom, :math:`\sum_s m_s` what it is made of: every learner's step is a function of
-these sums. (The projected learner has :math:`\mathrm{sign}(x_{sj})` in place of :math:`x_{sj}`, and its own
-:math:`D x_s` for every atom.) The guard replaces them by :math:`\sum_s w_s t_s` and :math:`\sum_s w_s m_s`, with one
+these sums. (The projected learner has :math:`\mathrm{sign}(x_{sj})` in place of :math:`x_{sj}`, and its own codes
+:math:`x_s` for every atom.) The guard replaces them by :math:`\sum_s w_s t_s` and :math:`\sum_s w_s m_s`, with one
 weight for each sample in all its terms, so that for each atom that moves
 
 1. at least ``min_samples`` samples use it, and
 2. no sample has more than the share :data:`SHARE` of :math:`\sum_s \lVert w_s t_s\rVert^2`, nor of
    :math:`\sum_s \lVert w_s m_s\rVert^2`.
 
-The weights are the largest that do this, found by lowering those of samples that dominate. So an atom of many samples
-moves even if one of them is large. An atom for which there are no such weights does not move at all: its part of the
-samples, D_j x_j, is taken off them, and the other atoms are fitted to the rest. For a global atom the client sends D^g's
-own column, for ``procrustes`` zero, and zero energy.
+The weights are found by lowering samples that dominate an atom, from 1. So an atom of many samples moves even if one of
+them is large. An atom for which no weights are found does not move at all: its part of the samples, D_j x_j, is taken
+off them, and the other atoms are fitted to the rest. For a global atom the client sends D^g's own column, for
+``procrustes`` zero, and zero energy. An own atom never goes on as a global one.
 
-**What it bounds.** If a sample's term is uncorrelated with the sum of the other terms, then
+**What it bounds.** If a sample's term is uncorrelated with the sum of the others, and these with each other, then
 
 .. math:: \cos^2\Bigl(w_s t_s, \sum_u w_u t_u\Bigr) = \frac{\lVert w_s t_s\rVert^2}{\lVert w_s t_s\rVert^2
           + \lVert\sum_{u \ne s} w_u t_u\rVert^2} = \frac{\lVert w_s t_s\rVert^2}{\sum_u \lVert w_u t_u\rVert^2}
-          \le \text{SHARE} .
+          \le \text{SHARE} ,
 
-The first step holds because s is uncorrelated with the others, the second if these are uncorrelated with each other too;
-likewise for :math:`m_s`. Samples that are alike have correlated terms: their sum is near to each of them, however many
-they are, and shows what they have in common. ``benchmarks`` of the docs compare with samples that the client does not
-have. The bound is of a single message, and of the whole space: it says nothing of differences between messages.
+and likewise for :math:`m_s`. Samples that are alike have correlated terms: their sum is near to each of them, however
+many they are, and near to other samples of their kind. The bound is of one message, and of the whole space: it says
+nothing of differences between messages, nor of the part of a message off a subspace that the server knows.
 
-**What it costs.** Equal weights leave all bits as they are. Otherwise each step's sums are those of the weighted samples
-:math:`\sqrt{w_s}\, y_s`, so without noise the true dictionary stays a fixed point.
+**What it costs.** If all weights are 1 and all atoms move, all bits are as without it. Otherwise the sums are those of
+samples that count less, as of :math:`\sqrt{w_s}\, y_s`, so without noise the true dictionary stays a fixed point.
 
-Below rounding, :math:`\sum \lVert t_s\rVert^2 \le (64 \varepsilon)^2 \sum \lVert m_s\rVert^2`, an atom does not move, and
-the shares of :math:`t_s` do not count.
+If :math:`\sum \lVert t_s\rVert^2 \le (64\, \varepsilon)^2 \sum \lVert m_s\rVert^2` with the machine epsilon, an atom is
+at rest but for rounding, and the shares of :math:`t_s` do not count.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -173,13 +172,11 @@ def guarded_step(
     codes : (r, n) array
         The codes of all atoms, before the guard.
     """
-    if learner.products == 0:  # it has other codes for each atom
-        step = learner.step(Y, D, coder, step_size, partial(_guarded_terms, Y, min_samples))
-        moves = (step.dictionary != D).any(axis=0)
-        return step, Passed(moves, np.ones(Y.shape[1]), Y, step.codes), step.codes
+    if learner.products == 0:
+        return _atom_by_atom(learner, Y, D, coder, step_size, min_samples)
     X = coder(Y, D)
     seen = passed(Y, D, X, min_samples)
-    return learner.step(seen.rest, D, Known(seen.codes), step_size, seen.product), seen, X
+    return learner.step(seen.rest, D, known(seen.codes), step_size, seen.product), seen, X
 
 
 def guarded(learner: Learner, min_samples: int) -> Learner:
@@ -243,25 +240,25 @@ def rounded(value: float) -> float:
 
 
 @dataclass(frozen=True)
-class Known:
-    """A coder that returns codes that are computed already.
+class Coded:
+    """A coder that codes in another way, as with codes that are known already.
 
     Parameters
     ----------
-    codes : (r, n) array
-        What it returns.
+    code : callable ``(Y, D) -> X``
+        Returns the codes.
     number, penalty : float
         Not used.
     stacks : bool
         Not used.
     """
 
-    codes: Floats
+    code: Callable[[Floats, Floats], Floats]
     number: float = 0.0
     penalty: float = 0.0
     stacks: bool = False
 
-    def warm(self, first: float | None, done: float) -> Known:
+    def warm(self, first: float | None, done: float) -> Coded:
         """Return itself.
 
         Parameters
@@ -275,16 +272,40 @@ class Known:
 
     def __call__(self, Y: Floats, D: Floats) -> Floats:
         """Return the codes (r, n)."""
-        return self.codes
+        return self.code(Y, D)
 
 
-def _guarded_terms(Y: Floats, min_samples: int, residual: Floats, weights: Floats) -> Floats:
-    """Return ``residual weights'`` for one atom, lowered as the guard asks; zero if the atom may not move."""
-    squares = np.square(weights, dtype=np.float64)
-    moves, lowered = _held(
-        squares, _energies(Y), _energies(residual), np.ones(1, dtype=bool), min_samples, weights.dtype
-    )
-    return product(residual, weights * lowered.astype(weights.dtype)) * moves.astype(weights.dtype)
+def known(X: Floats) -> Coded:
+    """Return a coder of samples whose codes are known already.
+
+    Parameters
+    ----------
+    X : (r, n) array
+        The codes.
+    """
+    return Coded(lambda Y, D: X)
+
+
+def _atom_by_atom(
+    learner: Learner, Y: Floats, D: Floats, coder: Coder, step_size: float, min_samples: int
+) -> tuple[Step, Passed, Floats]:
+    """Do a guarded step of a learner that codes anew for every atom, and sums with the signs of this atom's codes."""
+    made, left = _energies(Y), np.zeros(Y.shape[1])
+
+    def code(Y: Floats, B: Floats) -> Floats:
+        X = coder(Y, B)
+        left[:] = _energies(Y - B @ X)
+        return X
+
+    def summed(A: Floats, signs: Floats) -> Floats:
+        may, weights = _held(
+            np.square(signs, dtype=np.float64), made, left, np.ones(1, dtype=bool), min_samples, A.dtype
+        )
+        return Passed(may, weights, Y, signs).product(A, np.where(may[:, None], signs, A.dtype.type(0)))
+
+    step = learner.step(Y, D, Coded(code), step_size, summed)
+    moves = (step.dictionary != D).any(axis=0)
+    return step, Passed(moves, np.ones(Y.shape[1]), Y, step.codes), step.codes
 
 
 def _held(

@@ -17,7 +17,7 @@ from common.coders import Coder
 from common.dictionaries import atom_distances
 from common.learners import Learner, product
 from common.polar import polar_factor
-from perdl_client.learning.guard import Known, guarded_step
+from perdl_client.learning.guard import guarded_step, known
 from perdl_client.learning.missing import complete, gaps, observed_residual, zero_filled
 
 Floats = NDArray[np.floating]
@@ -134,7 +134,7 @@ def local_update(
     rest, sent = np.delete(np.arange(D.shape[1]), kept), moves[kept]
     shared, own = np.where(sent, step.dictionary[:, kept] * signs, global_dictionary), step.dictionary[:, rest]
     if not moves[rest].all():  # own atoms stay here, and may learn from few samples
-        own = learner.step(F, D, Known(X) if learner.products else coder, step_size).dictionary[:, rest]
+        own = learner.step(F, D, known(X) if learner.products else coder, step_size).dictionary[:, rest]
     moment = step.moment
     if moment is None:
         moment = product(F, X) if seen is None else seen.product(seen.rest, seen.codes)
