@@ -16,7 +16,7 @@ weight for each sample in all its terms, so that for each atom that moves
 The weights are found by lowering samples that dominate an atom, from 1. So an atom of many samples moves even if one of
 them is large. An atom for which no weights are found does not move at all: its part of the samples, D_j x_j, is taken
 off them, and the other atoms are fitted to the rest. For a global atom the client sends D^g's own column, for
-``procrustes`` zero, and zero energy. An own atom never goes on as a global one.
+``procrustes`` zero, and zero energy. No other atom goes on as this one (algorithm 3 of the paper lets the nearest do so).
 
 **What it bounds.** If a sample's term is uncorrelated with the sum of the others, and these with each other, then
 
@@ -221,7 +221,7 @@ def check_received(D_g: Floats, who: str) -> None:
     U = D_g / norms
     cosines = np.abs(np.triu(U.T @ U, 1))
     if cosines.max(initial=0.0) > (PARALLEL if D_g.dtype == np.float64 else 1 - 1e-6):
-        i, j = np.unravel_index(int(cosines.argmax()), cosines.shape)
+        i, j = divmod(int(cosines.argmax()), len(cosines))
         raise ProtocolError(
             f"{who} was sent a D^g whose atoms {i + 1} and {j + 1} are the same: an honest server sends none such; "
             "lower n_global if the run has fewer shared atoms"

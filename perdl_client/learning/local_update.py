@@ -129,8 +129,9 @@ def local_update(
     else:
         step, seen, X = guarded_step(learner, F, D, coder, step_size, min_samples)
         moves = seen.moves
-        # Own atoms are not guarded all the time, so none of them may go on as a global one.
-        kept, signs, reassigned = align(global_dictionary, step.dictionary[:, :r_g])
+        # What goes back for an atom is what this atom became: an own one is not guarded all the time.
+        kept, reassigned = np.arange(r_g), 0
+        signs = np.where((global_dictionary * step.dictionary[:, :r_g]).sum(axis=0) < 0, -1, 1).astype(D.dtype)
     rest, sent = np.delete(np.arange(D.shape[1]), kept), moves[kept]
     shared, own = np.where(sent, step.dictionary[:, kept] * signs, global_dictionary), step.dictionary[:, rest]
     if not moves[rest].all():  # own atoms stay here, and may learn from few samples
