@@ -70,23 +70,27 @@ class Identity:
         learning : LearningSettings
             This client's settings.
         """
-        terms = self.terms()
-        own = 1 if terms is None else int(self.node_config.get("min-samples", terms.min_samples))
+        own = 1 if is_simulation() else int(self.node_config.get("min-samples", self._terms.min_samples))
         return max(own, learning.min_samples)
 
-    def terms(self) -> Terms | None:
-        """Return this client's terms; None in a simulation, where one owner has all the data."""
-        if is_simulation():
-            return None
+    @property
+    def _terms(self) -> Terms:
         told = self.node_config.get("terms")
         return DEFAULT_TERMS if told is None else Terms.model_validate_json(str(told))
+
+    def terms(self) -> Terms | None:
+        """Return the terms that this client holds to.
+
+        None in a simulation, where one owner has all the data, and without data of its own: synthetic samples show
+        nothing.
+        """
+        return None if is_simulation() or "data" not in self.node_config else self._terms
 
     def ledger(self) -> Path:
         """Return the file in which a deployed client counts what its data served."""
         if "ledger" in self.node_config:
             return Path(str(self.node_config["ledger"]))
-        data = self.node_config.get("data")
-        return ledger_path(None if data is None else Path(str(data)), self.state_folder() or Path())
+        return ledger_path(Path(str(self.node_config["data"])), self.state_folder() or Path())
 
     def learning(self, settings: Settings) -> LearningSettings:
         """Return how this client learns. Its own settings win over its table in the run's, and that over the run's.

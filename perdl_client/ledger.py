@@ -126,21 +126,20 @@ class Ledger:
         )
 
 
-def ledger_path(data: Path | None, folder: Path) -> Path:
+def ledger_path(data: Path, folder: Path) -> Path:
     """Return where the ledger of some data lies: beside the data, or in the client's folder if that cannot be written.
 
     Parameters
     ----------
-    data : Path, optional
-        File or folder of samples; without it they are synthetic, and the ledger lies in the client's folder.
+    data : Path
+        File or folder of samples.
     folder : Path
         The client's folder.
     """
-    if data is not None:
-        beside = data.with_name(data.name + LEDGER)
-        if os.access(beside if beside.exists() else beside.parent, os.W_OK) and os.access(beside.parent, os.W_OK):
-            return beside
-    return folder / ("data" + LEDGER if data is None else data.name + LEDGER)
+    beside = data.with_name(data.name + LEDGER)
+    if os.access(beside.parent, os.W_OK) and (not beside.exists() or os.access(beside, os.W_OK)):
+        return beside
+    return folder / beside.name
 
 
 def read_ledger(path: Path) -> Ledger:

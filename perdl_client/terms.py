@@ -47,7 +47,7 @@ class Terms(SettingsTable):  # numpydoc ignore=PR01
         ["guarded", "aggregated", "masked", "private"], description="modes of privacy that it takes part in"
     )
     samples_per_atom: float = Field(0.5, ge=0, description="its samples must be at least so many times n_atoms")
-    samples_per_global: float = Field(5.0, ge=0, description="its samples must be at least so many times n_global")
+    samples_per_global: float = Field(2.0, ge=0, description="its samples must be at least so many times n_global")
     min_samples: int = Field(
         MIN_SAMPLES,
         ge=1,

@@ -283,9 +283,10 @@ def _show_terms(
     from perdl_client.node.runner import own_terms
 
     accepted = own_terms(terms, min_samples)
-    path = ledger or ledger_path(data.resolve() if data else None, folder or Path("perdl-clients") / name)
     out.write_line(accepted.toml())
-    out.write_line("\n" + read_ledger(path).in_words(accepted))
+    if data is not None or ledger is not None:
+        path = ledger or ledger_path(cast(Path, data).resolve(), folder or Path("perdl-clients") / name)
+        out.write_line("\n" + read_ledger(path).in_words(accepted))
 
 
 def _draw(folder: Path, report: bool = False) -> OSError | None:

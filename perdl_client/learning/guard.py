@@ -16,7 +16,7 @@ weight for each sample in all its terms, so that for each atom that moves
 The weights are found by lowering samples that dominate an atom, from 1. So an atom of many samples moves even if one of
 them is large. An atom for which no weights are found does not move at all: its part of the samples, D_j x_j, is taken
 off them, and the other atoms are fitted to the rest. For a global atom the client sends D^g's own column, for
-``procrustes`` zero, and zero energy. No other atom goes on as this one (algorithm 3 of the paper lets the nearest do so).
+``procrustes`` zero, and zero energy. No other atom goes on as this one (in algorithm 3 of the paper the nearest does).
 
 **What it bounds.** If a sample's term is uncorrelated with the sum of the others, and these with each other, then
 

@@ -86,16 +86,7 @@ def node_config(
         raise SettingsError(f"--name: {error}") from None
     place = (folder or Path("perdl-clients") / name).resolve()
     accepted = own_terms(terms, min_samples)
-    counted = (ledger or ledger_path(data.resolve() if data else None, place)).resolve()
-    told: dict[str, Scalar] = {
-        "name": name,
-        "terms": accepted.model_dump_json(),
-        "ledger": str(counted),
-        **learning_overrides(overrides),
-    }
-    read_ledger(counted)
-    if data is not None and ledger is None and counted.parent != data.resolve().parent:
-        on_warning(f"{data.resolve().parent} cannot be written: what the data served is counted in {counted}")
+    told: dict[str, Scalar] = {"name": name, "terms": accepted.model_dump_json(), **learning_overrides(overrides)}
     owner = place / "client.txt"
     try:
         if owner.exists() and (former := owner.read_bytes()) != name.encode():
@@ -130,6 +121,11 @@ def node_config(
         for note in (*samples.notes, *data_warnings({name: statistics}, turn, drop=option)):
             on_warning(note)
         memory.hold(samples)
+        counted = (ledger or ledger_path(data.resolve(), place)).resolve()
+        read_ledger(counted)  # a damaged one is told before the client joins
+        if ledger is None and counted.parent != data.resolve().parent:
+            on_warning(f"{data.resolve().parent} cannot be written: what the data served is counted in {counted}")
+        told["ledger"] = str(counted)
         told |= {"data": str(data.resolve()), "samples-in": samples_in}
         if variable:
             told["variable"] = variable

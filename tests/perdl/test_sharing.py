@@ -80,7 +80,8 @@ def truth_of(name, seed=3, absence=0.3, n=300, noise=0.0):
 def learners(settings, **more):
     names = [f"client-{i + 1}" for i in range(settings.n_clients)]
     return [
-        ClientLearner(truth_of(name, **more).data, settings.for_client(name), settings.seed, name) for name in names
+        ClientLearner(truth_of(name, **more).data, settings.for_client(name), settings.seed, name, guarded=True)
+        for name in names
     ]
 
 
