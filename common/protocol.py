@@ -25,6 +25,9 @@ shares, and finish ``shared`` (r^g,), the atoms that are still shared. ``contrib
 column for each atom that the client shares, and with them it sends ``spread`` and ``nearest`` (r^g,): standard errors
 of its atoms, and how near its own atoms are to those that it does not share.
 
+Where the guard is on (:mod:`perdl_client.learning.guard`), columns of ``contribution`` that may not move are D^g's own as
+it came, or zero for ``procrustes``, with energy zero; scalars other than counts have three significant digits.
+
 Every message from the server carries ``run``, the run's id, which stays the same when the run is resumed. Every answer
 carries ``client``, the client's name.
 """

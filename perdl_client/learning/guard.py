@@ -66,8 +66,9 @@ _ROUNDING = 64.0
 LONGEST, SHORTEST = 100.0, 1e-6
 """Norms of D^g's atoms that are taken. Those of honest servers are near 1."""
 
-PARALLEL = 1 - 1e-9
-"""Cosine of two atoms of D^g beyond which they count as the same."""
+PARALLEL, STRETCH = 1 - 1e-6, 1.1
+"""Cosine of two atoms of D^g beyond which they have one direction, and the ratio of their lengths from which they are
+scaled copies, which tell samples apart by a threshold. In honest runs atoms can become one, of one length."""
 
 
 @dataclass(frozen=True)
@@ -209,7 +210,7 @@ def check_received(D_g: Floats, who: str) -> None:
     Raises
     ------
     ProtocolError
-        If an atom is far too long or too short, or two are the same but for length and sign.
+        If an atom is far too long or too short, or two differ in length and sign alone.
     """
     norms = np.linalg.norm(D_g, axis=0)
     if len(norms) and not SHORTEST <= norms.min() <= norms.max() <= LONGEST:
@@ -219,12 +220,12 @@ def check_received(D_g: Floats, who: str) -> None:
             f"{LONGEST:g}: an honest server sends none such; rescale the data (data.scale) if the run diverges"
         )
     U = D_g / norms
-    cosines = np.abs(np.triu(U.T @ U, 1))
-    if cosines.max(initial=0.0) > (PARALLEL if D_g.dtype == np.float64 else 1 - 1e-6):
-        i, j = divmod(int(cosines.argmax()), len(cosines))
+    copies = np.triu(np.abs(U.T @ U) > PARALLEL, 1) & (np.abs(np.log(norms[:, None] / norms)) > np.log(STRETCH))
+    if copies.any():
+        i, j = divmod(int(copies.argmax()), len(copies))
         raise ProtocolError(
-            f"{who} was sent a D^g whose atoms {i + 1} and {j + 1} are the same: an honest server sends none such; "
-            "lower n_global if the run has fewer shared atoms"
+            f"{who} was sent a D^g whose atoms {i + 1} and {j + 1} are scaled copies, of the norms {norms[i]:.3g} and "
+            f"{norms[j]:.3g}: an honest server sends none such; lower n_global if the run has fewer shared atoms"
         )
 
 
