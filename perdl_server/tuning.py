@@ -174,7 +174,8 @@ class Tuner:
         """Add a trial to the file, and log it."""
         self.trials.append(trial)
         write_text(self._folder / TRIALS, "".join(json.dumps(plain(self._row(one))) + "\n" for one in self.trials))
-        what = trial.failed or f"error {trial.error:.3g}, {trial.n_global} shared atoms"
+        shared = f"{trial.n_global} shared atom{'s' * (trial.n_global != 1)}"
+        what = trial.failed or f"error {trial.error:.3g}, {shared}"
         with about(**{TRIED: len(self.trials)}):
             _log.info("trial %d, %s: %s (%.1f s)", len(self.trials), trial.group, what, trial.seconds)
 

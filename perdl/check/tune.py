@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from common.errors import PerdlError, SettingsError
 from common.settings import Settings
-from perdl.experiments.federation import Client, first_dictionaries, perma
+from perdl.experiments.federation import Client, first_dictionaries, perma, used
 from perdl_client.data.held_out import HeldOut
 from perdl_client.data.load import prepare
 from perdl_client.data.sources import names_of, read_file
@@ -108,6 +108,9 @@ def tune(
             key = "\n".join(client.learning.model_dump_json() for client in clients)
             if key not in starts:
                 starts[key] = first_dictionaries(clients, s.seed)
+            for client, D in zip(clients, starts[key], strict=True):
+                if not len(used(client, D)[0]):  # a run does not start with such a client
+                    return Outcome(failed=f"{client.name} uses none of its atoms with these settings")
             model = perma(clients, starts[key], s)
         except PerdlError as failure:
             return Outcome(failed=str(failure))

@@ -100,7 +100,7 @@ def tune_with_clients(
     from perdl.engines.run import serve, server_log
     from perdl.monitoring.callbacks import watch
     from perdl_server.algorithm.search import check_searchable
-    from perdl_server.results import TUNING
+    from perdl_server.results import TRIALS
 
     check_searchable(settings)
     folder, begin = Path(settings.output), override_settings(settings, {"rounds": rounds})
@@ -121,7 +121,7 @@ def tune_with_clients(
         with watch(begin, [], say, log=server_log(folder), on_log=news):
             serve(begin, address, ready, certs=certs, on_event=say, tune=fixed)
     finally:  # also of a search that was cut off, what was done is told
-        if (folder / TUNING).exists():
+        if (folder / TRIALS).exists():
             _tell_of_clients(settings, folder, certs, quiet=quiet, json_lines=json_lines)
 
 
@@ -146,8 +146,8 @@ def _tell_of_clients(settings: Settings, folder: Path, certs: Path | None, *, qu
     elif not quiet:
         _print_trials(trials, best, _GIVEN, "chosen" if whole else "best so far")
         print_line(out, _sentence(trials, best, settings.evaluation.n_nonzero, _GIVEN))
-        shown = max(result["first_dictionaries"].values())
-        print_line(out, f"{len(trials)} trials have shown the server {shown} first dictionaries of each client")
+        if shown := max(result["first_dictionaries"].values(), default=0):
+            print_line(out, f"{len(trials)} trials have shown the server {shown} first dictionaries of each client")
     if not json_lines:
         print_line(out, f"settings{'' if whole else ', the best of a search that was cut off'}: {file}")
     if whole and not quiet and not json_lines:

@@ -237,15 +237,18 @@ def _cleared(folder: Path) -> Iterator[None]:
 
 
 def read_tuning(folder: Path) -> dict[str, Any]:
-    """Return the result of a search of settings, also of one that was cut off.
+    """Return the result of a search of settings; of one that was cut off, the trials alone.
 
     Parameters
     ----------
     folder : Path
         Folder of the server's results.
     """
-    result: dict[str, Any] = json.loads((folder / TUNING).read_text(encoding="utf-8"))
-    return result
+    if (folder / TUNING).exists():
+        result: dict[str, Any] = json.loads((folder / TUNING).read_text(encoding="utf-8"))
+        return result
+    rows = (folder / TRIALS).read_text(encoding="utf-8").splitlines()
+    return {"trials": list(map(json.loads, rows)), "chosen": None, "first_dictionaries": {}}
 
 
 def server_log(folder: Path) -> Path:

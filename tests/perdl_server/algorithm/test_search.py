@@ -45,7 +45,7 @@ def test_each_group_starts_from_the_best_of_the_groups_before():
         "learner": "coordinate",
         "coder": "omp",
         "aggregation": "mean",
-        "n_nonzero": 1,  # of two choices alike the first
+        "n_nonzero": 2,  # of two choices alike the first
         "n_atoms": 32,
         "n_global": 8,
     }
