@@ -131,9 +131,11 @@ class Tuner:
                 return self._trial(federation)
             except PerdlError as failure:
                 if _has_lost_one(federation):
+                    here = {member.name for member in federation.members}
+                    lost = [name for name in self._facts if name not in here]
                     raise FederationError(
-                        f"trial {self._begun}: {failure}; each trial needs all {settings.n_clients} clients: start "
-                        "server and clients again"
+                        f"trial {self._begun}: {failure}{f', without {listed(lost)}' if lost else ''}; each trial "
+                        f"needs all {settings.n_clients} clients: start server and clients again"
                     ) from None
                 return Outcome(failed=str(failure))
 

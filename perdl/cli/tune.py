@@ -147,7 +147,7 @@ def _tell_of_clients(settings: Settings, folder: Path, certs: Path | None, *, qu
         _print_trials(trials, best, _GIVEN, "chosen" if whole else "best so far")
         print_line(out, _sentence(trials, best, settings.evaluation.n_nonzero, _GIVEN))
         if shown := max(result["first_dictionaries"].values(), default=0):
-            print_line(out, f"{len(trials)} trials have shown the server {shown} first dictionaries of each client")
+            print_line(out, f"first dictionaries of each client that the server has seen: {shown}")
     if not json_lines:
         print_line(out, f"settings{'' if whole else ', the best of a search that was cut off'}: {file}")
     if whole and not quiet and not json_lines:
