@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +20,7 @@ from common.settings import Settings, override_settings
 from common.words import listed
 from perdl.check.profile import ClientProfile, measure, one_feature
 from perdl.check.suggest import Spectrum, suggest
+from perdl.check.toml import settings_toml
 from perdl_client.data.quality import SampleStatistics, data_warnings
 from perdl_client.data.sources import client_files, names_of, read_file
 from perdl_client.data.units import differ, how_they_differ, pooled, suggested_divide_by, untouched
@@ -60,20 +60,8 @@ class Report:
 
     def toml(self) -> str:
         """Return the suggested settings as a configuration file."""
-        tables: dict[str, list[str]] = {"": [], "data": []}
-        if "data.path" not in self.suggested:
-            tables["data"] = [
-                "# no path: no folder or glob matches exactly these files; give each client its own by --data"
-            ]
-        for key, value in self.suggested.items():
-            table, _, name = key.rpartition(".")
-            tables.setdefault(table, []).append(f"{name} = {_toml(value)}")
-        parts = (lines if not table else ["", f"[{table}]", *lines] for table, lines in tables.items())
-        return "\n".join(line for part in parts for line in part)
-
-
-def _toml(value: float | int | str | bool) -> str:
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        nowhere = "# no path: no folder or glob matches exactly these files; give each client its own by --data"
+        return settings_toml(self.suggested, {"data": [] if "data.path" in self.suggested else [nowhere]})
 
 
 def find_clients(places: Sequence[str], settings: Settings) -> list[Path]:

@@ -104,8 +104,9 @@ def _new_folder(name: str) -> Path:
 def _make_room(folder: Path, overwrite: bool, cure: str) -> None:
     """Remove the results of an earlier run, or raise if they must stay."""
     from perdl_server.checkpoint import BEFORE, NEWEST
+    from perdl_server.results import CHOSEN, TRIALS, TUNING
 
-    left = [one for one in ("results.json", "summary.json", NEWEST, BEFORE) if (folder / one).exists()]
+    left = [one for one in ("results.json", "summary.json", TUNING, TRIALS, NEWEST, BEFORE) if (folder / one).exists()]
     if not left:
         return
     if not overwrite and _has_rounds(folder):
@@ -115,16 +116,19 @@ def _make_room(folder: Path, overwrite: bool, cure: str) -> None:
         raise SettingsError(f"{folder} holds {held} {cure}")
     for name in ("clients", "figures", "tensorboard"):
         shutil.rmtree(folder / name, ignore_errors=True)
-    for name in ("results.json", "tables.md", NEWEST, BEFORE):
+    for name in ("results.json", "tables.md", TUNING, TRIALS, CHOSEN, NEWEST, BEFORE):
         (folder / name).unlink(missing_ok=True)
 
 
 def _has_rounds(folder: Path) -> bool:
     """Whether the run in a folder got past its start. If not, there is nothing to keep."""
     from perdl_server.checkpoint import load_checkpoint
+    from perdl_server.results import TRIALS
 
     if (folder / "results.json").exists():
         return True
+    if (folder / TRIALS).exists():
+        return (folder / TRIALS).stat().st_size > 0
     try:
         if (folder / "summary.json").exists():
             summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
