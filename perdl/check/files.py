@@ -19,7 +19,7 @@ from common.protocol import natural_key
 from common.settings import Settings, override_settings
 from common.words import listed
 from perdl.check.profile import ClientProfile, measure, one_feature
-from perdl.check.suggest import Spectrum, suggest
+from perdl.check.suggest import FEW, Spectrum, suggest
 from perdl.check.toml import settings_toml
 from perdl_client.data.quality import SampleStatistics, data_warnings
 from perdl_client.data.sources import client_files, names_of, read_file
@@ -155,7 +155,8 @@ def check(
         divided = check(files, override_settings(settings, {"data.divide_by": divide_by}), path, on_file)
         return Report(profiles, problems, list(dict.fromkeys([*notes, cure, *divided.notes])), divided.suggested)
     suggested = {} if problems else _suggested(profiles, spectra, settings, files, path)
-    return Report(profiles, problems, notes + _weakest(profiles, spectra) + _few(profiles), suggested)
+    notes += [*_weakest(profiles, spectra), *_few(profiles), *_why_star(profiles, suggested)]
+    return Report(profiles, problems, notes, suggested)
 
 
 def _cure_of_units(statistics: Mapping[str, SampleStatistics], settings: Settings, large: bool) -> tuple[str, str]:
@@ -204,6 +205,18 @@ def _few(profiles: Sequence[ClientProfile]) -> list[str]:
         if one.rank and (one.samples or 0) < 10
     ]
     return notes + (["there is one client: nothing can be known to be shared"] if len(profiles) == 1 else [])
+
+
+def _why_star(profiles: Sequence[ClientProfile], suggested: Values) -> list[str]:
+    """Say why the star is suggested."""
+    if suggested.get("matching") != "star":
+        return []
+    fewest = min((one for one in profiles if one.rank), key=lambda one: one.samples or 0)
+    return [
+        f"{fewest.name} has {fewest.samples} samples for {suggested['n_atoms']} atoms, fewer than {FEW} each: its "
+        'first dictionary may be off, and along a chain that spoils the matching of others; matching = "star", which '
+        "is suggested, matches each client by itself"
+    ]
 
 
 def _suggested(

@@ -229,7 +229,7 @@ def prepared(
         parse_override(one)
     path = find_config(config, command)
     changes = [*override, *([f"seed={seed}"] if seed is not None else [])]
-    with claimed(load_settings(path, changes), path.stem, output, overwrite) as settings:
+    with claimed(load_settings(path, changes), path, output, overwrite) as settings:
         results_go_to(Path(settings.output))
         yield settings
 

@@ -39,6 +39,7 @@ def tune(
     from common.settings import load_settings, override_settings, parse_override
     from perdl.check import files as checks
     from perdl.check import tune as simulated
+    from perdl.results.search import search_file, write_search
 
     if output.exists() and not overwrite:
         raise SettingsError(f"{output} exists: add --overwrite, or name another file with --output")
@@ -57,13 +58,16 @@ def tune(
             done.append(trial)
             status.update(f"run {len(done) + 1}, after {trial.group}")
 
-        samples = simulated.read_clients(files, settings)
-        trials, best = simulated.tune(*samples, settings, tell, by_hand.keys())
+        training, held_out = simulated.read_clients(files, settings)
+        trials, best = simulated.tune(training, held_out, settings, tell, by_hand.keys())
     _print_trials(trials, best, _SUGGESTED)
     print_line(out, _sentence(trials, best, settings.evaluation.n_nonzero, _SUGGESTED))
     chosen = {**begin, "n_clients": len(files), **best.values, "evaluation.held_out": settings.evaluation.held_out}
     write_text(output, replace(report, suggested=chosen).toml() + "\n")
-    print_line(out, f"settings: {output}")
+    judged = [name for name in training if name in held_out]
+    facts = {"data": data, "seed": settings.seed, "rounds": rounds, "n_nonzero": settings.evaluation.n_nonzero}
+    write_search(output, judged, trials, best, **facts)
+    print_line(out, f"settings: {output}; what was tried: {search_file(output)}")
     print_line(out, f"judge them by other samples: perdl simulate {output} --seed {settings.seed + 1}")
 
 
