@@ -25,6 +25,9 @@ shares, and finish ``shared`` (r^g,), the atoms that are still shared. ``contrib
 column for each atom that the client shares, and with them it sends ``spread`` and ``nearest`` (r^g,): standard errors
 of its atoms, and how near its own atoms are to those that it does not share.
 
+With ``privacy = "masked"`` all atoms travel in coordinates that only the clients know, and the first answer to
+initialise carries ``secret``, a hash of the clients' secret and the run's id.
+
 Every message from the server carries ``run``, the run's id, which stays the same when the run is resumed. Every answer
 carries ``client``, the client's name.
 """

@@ -77,6 +77,11 @@ class Settings(LearningSettings):  # numpydoc ignore=PR01
                     f'aggregation = "{self.aggregation}": must be one of those that take atoms, as mean or energy, '
                     'where sharing = "some"'
                 )
+        if self.privacy.mode == "masked" and self.data.site_scale == "agree":
+            raise ValueError(
+                'data.site_scale = "agree": tells the server the spread of each feature, which privacy = "masked" is '
+                "to hide; divide by known units (data.divide_by)"
+            )
         if self.data.source == "synthetic" and self.data.path is not None:
             raise ValueError(f'data.path = {self.data.path!r}: needs data.source = "files" (or "mnist")')
         if self.quorum is not None and self.quorum > self.n_clients:

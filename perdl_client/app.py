@@ -23,15 +23,17 @@ from common.dictionaries import ABSENT, dictionary_distance
 from common.errors import DataError, PerdlError, SettingsError
 from common.learning_settings import LearningSettings
 from common.logs import FAULT, about, join_log, log_file
+from common.mask import Mask, fingerprint
 from common.protocol import FINISH, INITIALISE, SCALE, UPDATE, Payload, ProtocolError, Scalar, pack, unpack
 from common.settings import Settings, settings_from_values
+from common.simulation import is_simulation
 from common.statistics import largest_feature_share, mean_share, rms
 from common.threads import one_blas_thread
 from perdl_client.data.load import ClientData, load_data, own_scale_sums
 from perdl_client.data.memory import memory_of
 from perdl_client.data.samples import names_mark
 from perdl_client.data.sources import truth
-from perdl_client.identity import Identity, is_simulation
+from perdl_client.identity import Identity
 from perdl_client.learning.client import ClientLearner
 from perdl_client.learning.evaluation import evaluate_client
 from perdl_client.learning.local_update import relative_error
@@ -152,6 +154,7 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
         return pack({}, client=identity.name, step=state.step)
     text = state.settings if state is not None else payload.scalar("settings", str)
     settings = _settings(text)
+    secret = identity.secret(settings)
     learning = identity.learning(settings)
     data = _data(identity, settings, run, state, context)
     Y = data.Y
@@ -193,7 +196,10 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
         "shape": "x".join(map(str, data.cut.piece)),
         "names": names,
     }
-    return pack({"dictionary": start.atoms, "usage": start.usage}, **scalars)
+    atoms = start.atoms
+    if secret:
+        atoms, scalars["secret"] = Mask(secret, run, len(Y)).hide(atoms), fingerprint(secret, run)
+    return pack({"dictionary": atoms, "usage": start.usage}, **scalars)
 
 
 def _why_unused(identity: Identity, learning: LearningSettings, Y: Floats, X: Floats) -> str:
@@ -218,7 +224,8 @@ def _update(payload: Payload, context: Context) -> RecordDict:
     state, settings, D_g = _resume(payload, context, identity, before=step)
     client, _ = _learner(identity, settings, state, payload, D_g, context)
     new = client.update(D_g, step)
-    arrays = {"contribution": new.contribution(settings.aggregation)}
+    mask, own = identity.mask(settings, state.run, len(D_g)), new.contribution(settings.aggregation)
+    arrays = {"contribution": mask.hide(own) if mask else own}
     if client.members is not None:
         arrays["spread"], arrays["nearest"] = client.evidence(new, D_g)
     if AGGREGATIONS[settings.aggregation].weighted:
@@ -318,7 +325,8 @@ def _resume(
             raise ProtocolError(f"{identity.name} was sent other indices than before")
         state = replace(state, split=indices.astype(np.intp))
         # Indices count the atoms that were sent. If an earlier answer got lost, the newest state is split already.
-    return state, settings, D_g
+    mask = identity.mask(settings, state.run, len(D_g))
+    return state, settings, mask.show(D_g) if mask else D_g
 
 
 def _learner(

@@ -9,21 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from common.errors import SettingsError
 from common.learning_settings import LearningSettings
+from common.mask import Mask, read_secret, simulated_secret
 from common.protocol import check_name
 from common.settings import Settings
-
-SIMULATION = "PERDL_SIMULATION"
-"""Environment variable that a simulation sets. Its server and clients run as one user on one machine, so clients may
-read and write the paths in the settings. A deployed client uses no path that the server names."""
+from common.simulation import is_simulation
 
 NAMES = "PERDL_NAMES"
 """Environment variable with the names of simulated clients as JSON, for engines that start clients by number."""
-
-
-def is_simulation() -> bool:
-    """Return whether server and clients run as one user on this machine."""
-    return bool(os.environ.get(SIMULATION))
 
 
 @dataclass(frozen=True)
@@ -81,6 +75,49 @@ class Identity:
         """
         own = {key: value for key, value in self.node_config.items() if key in LearningSettings.model_fields}
         return settings.for_client(self.name, own)
+
+    def mask(self, settings: Settings, run: str, d: int) -> Mask | None:
+        """Return the change of coordinates of what this client sends; None if the run is not masked.
+
+        Parameters
+        ----------
+        settings : Settings
+            The run's settings.
+        run : str
+            The run's id.
+        d : int
+            Number of features.
+        """
+        secret = self.secret(settings)
+        return Mask(secret, run, d) if secret else None
+
+    def secret(self, settings: Settings) -> bytes:
+        """Return the secret that clients share; empty if the run is not masked.
+
+        Parameters
+        ----------
+        settings : Settings
+            The run's settings.
+
+        Raises
+        ------
+        SettingsError
+            If the run is masked and this client has no secret, or the other way round.
+        """
+        masked, path = settings.privacy.mode == "masked", str(self.node_config.get("secret", ""))
+        if masked and is_simulation():
+            return simulated_secret(settings.seed)
+        if masked and not path:
+            raise SettingsError(
+                f'{self.name} has no secret, which privacy = "masked" needs: give it the file of the other clients '
+                "as --secret (`perdl certs DIR --secret FILE` makes one)"
+            )
+        if path and not masked:
+            raise SettingsError(
+                f'{self.name} was started with --secret, and the run has privacy = "{settings.privacy.mode}": set it '
+                'to "masked" at the server, or start the client without --secret'
+            )
+        return read_secret(path) if masked else b""
 
     def folder(self, settings: Settings) -> Path:
         """Return the folder of this client's model.

@@ -21,8 +21,10 @@ from numpy.typing import NDArray
 
 from common.errors import PerdlError
 from common.logs import about
+from common.mask import Mask, simulated_secret
 from common.protocol import UPDATE, Payload
 from common.settings import Settings
+from common.simulation import is_simulation
 from perdl_server.algorithm.matching import MatchingError
 from perdl_server.algorithm.server import PermaServer
 from perdl_server.checkpoint import Checkpoint
@@ -145,7 +147,7 @@ class PerMA(Strategy):
         finally:
             self._save(federation, reason)
             _log.info("ended: %s", reason)
-        found = {"global_dictionary": self.server.shared_dictionary} if self.server.matched else {}
+        found = {"global_dictionary": self._readable(federation.run)} if self.server.matched else {}
         result.arrays = ArrayRecord({key: Array(value) for key, value in found.items()})
         return result
 
@@ -206,7 +208,7 @@ class PerMA(Strategy):
             self.folder.add_round(row, rows)
             with about(round=t):
                 _log.info("round done: %d clients, change %.3g", len(rows), server.change)
-            self.folder.save_dictionary(server.shared_dictionary, server.shared_consensus, every=1.0)
+            self.folder.save_dictionary(self._readable(federation.run), server.shared_consensus, every=1.0)
             ended = "tolerance" if server.at_rest else "rounds" if t == self.settings.rounds else ""
             self._checkpoint(federation, t, ended)
             if ended:
@@ -255,8 +257,9 @@ class PerMA(Strategy):
     def _save(self, federation: Federation, reason: str) -> None:
         """Write all results, whether the run ended well or not."""
         facts, server = {member.name: member.facts for member in federation.members}, self.server
+        D = None
         if server.matched:
-            D, consensus, shared = server.shared_dictionary, server.shared_consensus, server.shared.tolist()
+            D, consensus, shared = self._readable(federation.run), server.shared_consensus, server.shared.tolist()
             self.folder.save_dictionary(D, consensus)
             if server.membership is not None:
                 self._report["n_global"] = len(shared)
@@ -273,14 +276,27 @@ class PerMA(Strategy):
             {
                 **self._report,
                 **({"held_out": held_out} if held_out else {}),
+                **({"masked": True} if self._masked else {}),
                 "rounds": self._report.get("rounds", 0),
                 "stop_reason": reason,
                 "clients": facts,
-                "final": final_metrics(facts, server, self.settings),
+                "final": final_metrics(facts, server, self.settings, None if self._masked else D),
                 "bytes": dict(federation.exchange.bytes),
                 "seconds": time.monotonic() - self._began,
             }
         )
+
+    @property
+    def _masked(self) -> bool:
+        """Whether D^g is in coordinates that only the clients know."""
+        return self.settings.privacy.mode == "masked" and not is_simulation()
+
+    def _readable(self, run: str) -> NDArray[np.floating]:
+        """Return D^g, in the clients' own coordinates where they belong to the server's user too."""
+        D = self.server.shared_dictionary
+        if self.settings.privacy.mode != "masked" or self._masked:
+            return D
+        return Mask(simulated_secret(self.settings.seed), run, len(D)).show(D)
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         """Return the arrays of D^g that are sent; empty before matching."""

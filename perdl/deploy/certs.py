@@ -11,6 +11,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import secrets
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -34,6 +35,7 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes, uses_nist_
 
 from common.errors import SettingsError
 from common.files import write_atomically
+from common.mask import LENGTH
 from common.protocol import ProtocolError, check_name
 
 CA, CA_KEY, CERTIFICATE, KEY, KEYS = "ca.crt", "ca.key", "server.crt", "server.key", "keys"
@@ -80,6 +82,28 @@ def make_certs(folder: Path, hosts: Sequence[str] = (), clients: Sequence[str] =
     for client in dict.fromkeys(clients):
         _client(folder, client, made)
     return made
+
+
+def make_secret(path: Path, server: Path) -> None:
+    """Write a new secret for clients of masked runs (``privacy = "masked"``), which only this user may read.
+
+    Parameters
+    ----------
+    path : Path
+        File to write; it must not exist.
+    server : Path
+        The server's folder. The secret must not be in it.
+
+    Raises
+    ------
+    SettingsError
+        If the file exists, is in the server's folder or cannot be written.
+    """
+    if path.resolve().is_relative_to(server.resolve()):
+        raise SettingsError(f"{path} is in the server's folder, and the server must not have it: choose another place")
+    if path.exists():
+        raise SettingsError(f"{path} is there already: keep it if clients have it, or choose another name")
+    _write(path, secrets.token_hex(LENGTH).encode() + b"\n", [], mode=0o600)
 
 
 def check_certs(folder: Path, host: str = "localhost", *, keys: bool = True) -> None:

@@ -169,6 +169,8 @@ def _lead(result: RunResult) -> str:
     text = f"{counted(len(result.clients), 'client')}, {found}, {counted(rounds, 'round')}"
     text += f" in {s['seconds']:.1f} s. " if "seconds" in s else ". "
     text += f"{sentence_case(shared_by)} " if shared_by else ""
+    if s.get("masked"):
+        text += "The server knows them in other coordinates only (privacy = masked): clients' reports show them. "
     text += {
         "tolerance": f"It ended because no shared atom moved more than {s.get('settings', {}).get('tolerance', 0):g}.",
         "rounds": "It ended because all rounds were done.",

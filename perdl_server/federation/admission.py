@@ -215,6 +215,8 @@ def read_introduction(payload: Payload, node: Node, dtype: str) -> Member:
         "shape": _shape(payload.scalar("shape", str), len(dictionary)),
         "names": one_line(payload.scalar("names", str), 50),
     }
+    if "secret" in payload.scalars:
+        facts["secret"] = one_line(payload.scalar("secret", str), 50)
     returning = payload.scalar("returning", bool)
     return Member(name, facts, node.id, returning=returning, dictionary=dictionary, usage=usage)
 

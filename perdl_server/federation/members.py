@@ -180,7 +180,8 @@ def find_mismatches(clients: Sequence[Member], n_features: int | None = None) ->
     Parameters
     ----------
     clients : sequence of Member
-        Clients with their first dictionaries. Their ``facts`` hold the hash of the features' names.
+        Clients with their first dictionaries. Their ``facts`` hold the hash of the features' names, and the
+        fingerprint of the secret of a masked run.
     n_features : int, optional
         d; default the number that most clients have.
     """
@@ -194,6 +195,14 @@ def find_mismatches(clients: Sequence[Member], n_features: int | None = None) ->
             found[name] = (
                 f"{name}'s features have other names or another order than {typical}'s: give both files the same "
                 "columns in the same order, or take the line of names out of one if only the spelling differs"
+            )
+    secrets = [client.facts.get("secret", "") for client in clients]
+    common = max(secrets, key=secrets.count, default="")
+    typical = next((client.name for client in clients if client.facts.get("secret", "") == common), "")
+    for client, secret in zip(clients, secrets, strict=True):
+        if secret != common:
+            found[client.name] = (
+                f"{client.name} has another secret than {typical}: start all clients with the same file as --secret"
             )
     sizes = [len(client.dictionary) for client in clients]
     d = n_features or max(sizes, key=sizes.count, default=0)
