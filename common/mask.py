@@ -22,13 +22,11 @@ import hashlib
 from pathlib import Path
 
 import numpy as np
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 from scipy.fft import dct, idct
 
 from common.errors import SettingsError
+from common.keystream import derived, keystream
 
 Floats = NDArray[np.floating]
 
@@ -53,7 +51,7 @@ class Mask:
     """
 
     def __init__(self, secret: bytes, run: str, d: int) -> None:
-        stream = _stream(_derived(secret, run, "coordinates"), _PASSES * 9 * d)
+        stream = keystream(derived(secret, f"mask {run} coordinates"), _PASSES * 9 * d)
         self._passes = []
         for part in stream.reshape(_PASSES, 9 * d):
             order = np.argsort(part[: 8 * d].view("<u8"), kind="stable")
@@ -86,6 +84,19 @@ class Mask:
         return atoms
 
 
+def simulated_mask(seed: int, d: int) -> Mask:
+    """Return the mask of a simulation, whose server and clients belong to one user. It is the same in each run.
+
+    Parameters
+    ----------
+    seed : int
+        The run's seed.
+    d : int
+        Number of features.
+    """
+    return Mask(simulated_secret(seed), "", d)
+
+
 def fingerprint(secret: bytes, run: str) -> str:
     """Return a text by which clients with another secret are found. It tells nothing of the secret.
 
@@ -96,7 +107,7 @@ def fingerprint(secret: bytes, run: str) -> str:
     run : str
         The run's id; in another run the text is another one.
     """
-    return _derived(secret, run, "fingerprint")[:8].hex()
+    return derived(secret, f"mask {run} fingerprint")[:8].hex()
 
 
 def simulated_secret(seed: int) -> bytes:
@@ -133,13 +144,3 @@ def read_secret(path: str | Path) -> bytes:
     if len(secret) != LENGTH:
         raise SettingsError(f"{path} holds no secret: give --secret the file that `perdl certs --secret FILE` made")
     return secret
-
-
-def _derived(secret: bytes, run: str, purpose: str) -> bytes:
-    return HKDF(hashes.SHA256(), 32, None, f"perdl mask {purpose} ".encode() + run.encode()).derive(secret)
-
-
-def _stream(key: bytes, n: int) -> NDArray[np.uint8]:
-    """Return ``n`` pseudorandom bytes: ChaCha20's, which nobody without the key can foresee."""
-    cipher = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
-    return np.frombuffer(cipher.update(bytes(n)), dtype=np.uint8)

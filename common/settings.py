@@ -41,7 +41,7 @@ class Settings(LearningSettings):  # numpydoc ignore=PR01
     matching: Literal["auto", "chain", "star"] = Field(
         "auto",
         description="chain: the paper's shortest paths; star: around one client, for doubtful or hostile ones; auto: "
-        "star with trimmed and geometric-median, else chain",
+        "star with trimmed, geometric-median and private runs, else chain",
     )
     rounds: int = Field(50, ge=0, description="at most so many rounds (T)")
     tolerance: float = Field(1e-12, ge=0, description="stop when no atom of D^g moves more than this")
@@ -82,6 +82,8 @@ class Settings(LearningSettings):  # numpydoc ignore=PR01
                 'data.site_scale = "agree": tells the server the spread of each feature, which privacy = "masked" is '
                 "to hide; divide by known units (data.divide_by)"
             )
+        if self.privacy.mode == "private":
+            self._check_private()
         if self.data.source == "synthetic" and self.data.path is not None:
             raise ValueError(f'data.path = {self.data.path!r}: needs data.source = "files" (or "mnist")')
         if self.quorum is not None and self.quorum > self.n_clients:
@@ -89,6 +91,32 @@ class Settings(LearningSettings):  # numpydoc ignore=PR01
         for name in ("", *self.clients):
             self._check_client(name)
         return self
+
+    def _check_private(self) -> None:
+        """Refuse what looks at a client's samples in other ways than by noisy sums."""
+        data, why = self.data, 'looks at all samples of a client without noise, which privacy = "private" rules out'
+        wrong = [
+            f"data.{key} = {getattr(data, key)}"
+            for key, plain in (
+                ("center", False),
+                ("drop_constant", False),
+                ("scale", "none"),
+                ("site_scale", "none"),
+                ("whiten", False),
+                ("missing", "refuse"),
+            )
+            if getattr(data, key) != plain
+        ]
+        if self.sharing == "some":
+            wrong.append("sharing = some")
+        for name in ("", *self.clients):
+            one, where = self.for_client(name), f" (clients.{name})" if name else ""
+            if LEARNERS[one.learner].products == 0:
+                wrong.append(f"learner = {one.learner}{where}")
+            if one.outliers != "keep":
+                wrong.append(f"outliers = {one.outliers}{where}")
+        if wrong:
+            raise ValueError(f"{wrong[0]}: {why}")
 
     def _check_client(self, name: str) -> None:
         one, where = self.for_client(name), f" (clients.{name})" if name else ""
@@ -148,10 +176,14 @@ class Settings(LearningSettings):  # numpydoc ignore=PR01
 
     @property
     def matching_method(self) -> Literal["chain", "star"]:
-        """The method that ``matching`` stands for. Robust aggregations take ``star``: hostile clients break a chain."""
+        """The method that ``matching`` stands for.
+
+        Robust aggregations take ``star``: hostile clients break a chain. So do single starts in wrong basins, of which
+        private runs have more, because they cannot choose among restarts.
+        """
         if self.matching != "auto":
             return self.matching
-        return "star" if AGGREGATIONS[self.aggregation].robust else "chain"
+        return "star" if AGGREGATIONS[self.aggregation].robust or self.privacy.mode == "private" else "chain"
 
     def flat(self) -> dict[str, bool | int | float | str]:
         """Return the settings that are not None by dotted name, as Flower's run configuration holds them."""

@@ -5,6 +5,7 @@ Replies hold what ``common.protocol`` lists. They never hold samples, codes or l
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import time
@@ -23,7 +24,7 @@ from common.dictionaries import ABSENT, dictionary_distance
 from common.errors import DataError, PerdlError, SettingsError
 from common.learning_settings import LearningSettings
 from common.logs import FAULT, about, join_log, log_file
-from common.mask import Mask, fingerprint
+from common.mask import fingerprint
 from common.protocol import FINISH, INITIALISE, SCALE, UPDATE, Payload, ProtocolError, Scalar, pack, unpack
 from common.settings import Settings, settings_from_values
 from common.simulation import is_simulation
@@ -165,6 +166,7 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
         identity.name,
         min_samples=identity.min_samples(learning),
         dictionary=None if state is None else state.local_dictionary,
+        private=identity.private(settings, run, "start"),
     )
     start = client.start()
     D, X, used = client.dictionary, start.codes, start.used
@@ -189,16 +191,19 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
         "n_features": Y.shape[0],
         "n_samples": Y.shape[1],
         "n_atoms": r,
-        "start_error": relative_error(Y, D, X),
-        "nonzeros": float(np.count_nonzero(X)) / Y.shape[1],
-        "mean_share": mean_share(known),
-        "largest_feature_share": largest_feature_share(known, data.cut.channels if data.cut.kind == "window" else 0),
         "shape": "x".join(map(str, data.cut.piece)),
         "names": names,
     }
-    atoms = start.atoms
-    if secret:
-        atoms, scalars["secret"] = Mask(secret, run, len(Y)).hide(atoms), fingerprint(secret, run)
+    if settings.privacy.mode != "private":  # exact measures of all samples
+        channels = data.cut.channels if data.cut.kind == "window" else 0
+        scalars["start_error"] = relative_error(Y, D, X)
+        scalars["nonzeros"] = float(np.count_nonzero(X)) / Y.shape[1]
+        scalars["mean_share"] = mean_share(known)
+        scalars["largest_feature_share"] = largest_feature_share(known, channels)
+    mask = identity.mask(settings, run, len(Y))
+    if mask:
+        scalars["secret"] = fingerprint(secret, run)
+    atoms = mask.hide(start.atoms) if mask else start.atoms
     return pack({"dictionary": atoms, "usage": start.usage}, **scalars)
 
 
@@ -222,7 +227,10 @@ def _update(payload: Payload, context: Context) -> RecordDict:
     identity = Identity.of(context.node_config)
     step = payload.scalar("round", int)
     state, settings, D_g = _resume(payload, context, identity, before=step)
-    client, _ = _learner(identity, settings, state, payload, D_g, context)
+    asked = hashlib.sha256(np.ascontiguousarray(D_g).tobytes()).hexdigest()[:16]
+    if settings.privacy.mode == "private":
+        _check_budget(identity, settings, state.run, step, asked, context)
+    client, _ = _learner(identity, settings, state, payload, D_g, context, f"round {step} {asked}")
     new = client.update(D_g, step)
     mask, own = identity.mask(settings, state.run, len(D_g)), new.contribution(settings.aggregation)
     arrays = {"contribution": mask.hide(own) if mask else own}
@@ -240,15 +248,24 @@ def _update(payload: Payload, context: Context) -> RecordDict:
         used=NOTHING_USED,
         members=ALL_SHARED if client.members is None else client.members,
         watch=client.watch,
+        asked=asked,
     )
     save_state(after, context, identity.state_folder())
-    scalars: dict[str, Scalar] = {
-        "round": step,
-        "error_before_update": new.error,
-        "nonzeros": new.nonzeros,
-        "reassigned": new.reassigned,
-    }
+    scalars: dict[str, Scalar] = {"round": step, "reassigned": new.reassigned}
+    if settings.privacy.mode != "private":
+        scalars |= {"error_before_update": new.error, "nonzeros": new.nonzeros}
     return pack(arrays, client=identity.name, **scalars)
+
+
+def _check_budget(identity: Identity, settings: Settings, run: str, step: int, asked: str, context: Context) -> None:
+    """Refuse a release that the run's epsilon does not pay for: a round beyond the last, or one for another D^g."""
+    if step > settings.rounds:
+        raise ProtocolError(
+            f"{identity.name} was asked for round {step}: its epsilon is for {settings.rounds} rounds; start a new run"
+        )
+    newest = find_state(run, context, identity.state_folder(), before=step + 1)
+    if newest is not None and newest.step == step and newest.asked != asked:
+        raise ProtocolError(f"{identity.name} has answered round {step} for another D^g; epsilon pays for one answer")
 
 
 def _finish(payload: Payload, context: Context) -> RecordDict:
@@ -269,14 +286,14 @@ def _finish(payload: Payload, context: Context) -> RecordDict:
     X = codes_of(Y, D, client.coder)
     shared, own = shares(Y, D_g, D_l, X)
     measures = {"error": relative_error(Y, D, X), "shared": shared, "own": own}
-    scalars: dict[str, Scalar] = {**measures}
+    scalars: dict[str, Scalar] = {} if settings.privacy.mode == "private" else {**measures}
     known = truth(identity, settings)
     if known is not None and known.local_dictionary.shape == D_l.shape and not settings.data.bends:
         scalars["local_distance"] = dictionary_distance(D_l, known.local_dictionary)
     measures["n_samples"] = Y.shape[1]
     if "reason" not in payload.scalars:  # a run that ends before its time is not kept waiting
         told = _evaluated(data, client, D_g, D_l, settings, state.step, memory_of(context).first())
-        scalars |= told
+        scalars |= told if settings.privacy.mode != "private" else {}
         measures |= told
     usage = carried(X, zero_filled(Y))
     model = ClientModel(D_g, D_l, data.preprocessing, client.coder, data.cut, data.names, usage, measures)
@@ -330,14 +347,27 @@ def _resume(
 
 
 def _learner(
-    identity: Identity, settings: Settings, state: ClientState, payload: Payload, D_g: Floats, context: Context
+    identity: Identity,
+    settings: Settings,
+    state: ClientState,
+    payload: Payload,
+    D_g: Floats,
+    context: Context,
+    purpose: str = "end",
 ) -> tuple[ClientLearner, ClientData]:
     """Return the client as it was after its last answer, sharing the atoms that the server says, with its samples."""
     data = _data(identity, settings, state.run, state, context)
     learning, D = identity.learning(settings), state.local_dictionary
     members = state.members if len(state.members) else None
     client = ClientLearner(
-        data.Y, learning, settings.seed, identity.name, dictionary=D, watch=state.watch, members=members
+        data.Y,
+        learning,
+        settings.seed,
+        identity.name,
+        dictionary=D,
+        watch=state.watch,
+        members=members,
+        private=identity.private(settings, state.run, purpose),
     )
     if len(state.used):
         client.split(np.where(state.split == ABSENT, ABSENT, state.used[state.split]), settings.sharing)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from common.accounting import noise_multiplier
 from common.errors import SettingsError
 from common.learning_settings import LearningSettings
-from common.mask import Mask, read_secret, simulated_secret
+from common.mask import Mask, read_secret, simulated_mask, simulated_secret
 from common.protocol import check_name
 from common.settings import Settings
 from common.simulation import is_simulation
+from perdl_client.learning.private import PrivateProduct, private_learning, releases
 
 NAMES = "PERDL_NAMES"
 """Environment variable with the names of simulated clients as JSON, for engines that start clients by number."""
@@ -89,7 +94,48 @@ class Identity:
             Number of features.
         """
         secret = self.secret(settings)
-        return Mask(secret, run, d) if secret else None
+        if not secret:
+            return None
+        return simulated_mask(settings.seed, d) if is_simulation() else Mask(secret, run, d)
+
+    def private(self, settings: Settings, run: str, purpose: str) -> PrivateProduct | None:
+        """Return what makes this client's learning differentially private; None if the run is not private.
+
+        Parameters
+        ----------
+        settings : Settings
+            The run's settings.
+        run : str
+            The run's id.
+        purpose : str
+            What is released: "start", or a round and its D^g. The same purpose draws the same noise.
+        """
+        asked = settings.privacy
+        if asked.mode != "private" or asked.epsilon is None or asked.clip is None:
+            return None
+        count = releases(private_learning(self.learning(settings)), settings.rounds)
+        z = noise_multiplier(asked.epsilon, asked.delta, count)
+        return PrivateProduct(asked.clip, z, self._noise_key(settings), f"{self._run(run)}{purpose}")
+
+    def _run(self, run: str) -> str:
+        """Return what makes the noise of a run new. That of a simulation is the same for the same seed."""
+        return "" if is_simulation() else f"run {run} "
+
+    def _noise_key(self, settings: Settings) -> bytes:
+        """Return the key of this client's noise, which nobody else may know."""
+        folder = self.state_folder()
+        if folder is None:
+            return hashlib.sha256(f"perdl simulation {settings.seed} {self.name}".encode()).digest()
+        path = folder / "noise.key"
+        if not path.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            with suppress(FileExistsError):
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
+                path.write_bytes(secrets.token_bytes(32))
+        key = path.read_bytes()
+        if len(key) != 32:
+            raise SettingsError(f"{path} holds no key of {self.name}'s noise: remove it, and start a new run")
+        return key
 
     def secret(self, settings: Settings) -> bytes:
         """Return the secret that clients share; empty if the run is not masked.

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from common.errors import PerdlError
 from common.logs import about
-from common.mask import Mask, simulated_secret
+from common.mask import simulated_mask
 from common.protocol import UPDATE, Payload
 from common.settings import Settings
 from common.simulation import is_simulation
@@ -32,7 +32,7 @@ from perdl_server.diagnostics import RunOutcome, warnings
 from perdl_server.federation.members import Member, State
 from perdl_server.federation.messages import Exchange, Question
 from perdl_server.federation.rounds import LAST_WORD, Federation
-from perdl_server.federation.validation import METRICS, check_update
+from perdl_server.federation.validation import MEASURES, METRICS, check_update
 from perdl_server.held_out import held_out_summary
 from perdl_server.results import RunFolder
 from perdl_server.summary import describe, final_metrics, spread
@@ -147,7 +147,7 @@ class PerMA(Strategy):
         finally:
             self._save(federation, reason)
             _log.info("ended: %s", reason)
-        found = {"global_dictionary": self._readable(federation.run)} if self.server.matched else {}
+        found = {"global_dictionary": self._readable()} if self.server.matched else {}
         result.arrays = ArrayRecord({key: Array(value) for key, value in found.items()})
         return result
 
@@ -193,9 +193,9 @@ class PerMA(Strategy):
                 check = partial(self._check, t)
                 answers = federation.ask(Question(UPDATE, f"round {t}", check, self._arrays(), {"round": t}))
             rows = self._aggregate(t, answers)
-            errors = [row["error_before_update"] for row in rows]
-            metrics = MetricRecord({"error_before_update": float(np.mean(errors)), "clients": len(rows)})
-            result.train_metrics_clientapp[t] = metrics
+            errors = [row["error_before_update"] for row in rows if "error_before_update" in row]
+            told = {"error_before_update": float(np.mean(errors))} if errors else {}
+            result.train_metrics_clientapp[t] = MetricRecord({**told, "clients": len(rows)})
             row = {
                 "round": t,
                 "change": server.change,
@@ -208,7 +208,7 @@ class PerMA(Strategy):
             self.folder.add_round(row, rows)
             with about(round=t):
                 _log.info("round done: %d clients, change %.3g", len(rows), server.change)
-            self.folder.save_dictionary(self._readable(federation.run), server.shared_consensus, every=1.0)
+            self.folder.save_dictionary(self._readable(), server.shared_consensus, every=1.0)
             ended = "tolerance" if server.at_rest else "rounds" if t == self.settings.rounds else ""
             self._checkpoint(federation, t, ended)
             if ended:
@@ -220,7 +220,8 @@ class PerMA(Strategy):
     def _check(self, t: int, payload: Payload, name: str) -> None:
         """Raise ProtocolError if a client's answer to round ``t`` is not valid."""
         server = self.server
-        check_update(payload, t, server.global_dictionary, server.aggregation, server.members(name))
+        metrics = METRICS if self.settings.privacy.mode == "private" else METRICS + MEASURES
+        check_update(payload, t, server.global_dictionary, server.aggregation, server.members(name), metrics)
 
     def _aggregate(self, t: int, answers: Sequence[tuple[Member, Payload]]) -> list[dict[str, Any]]:
         """Compute D^g from the answers of round ``t``, and return the metrics of each client."""
@@ -231,7 +232,8 @@ class PerMA(Strategy):
         self.server.aggregate(*self.server.gather([member.name for member, _ in answers], own, weights, told))
         self._report["rounds"] = t  # from here on D^g is this round's, also if the run is interrupted
         return [
-            {"round": t, "client": member.name, **{key: payload.scalars[key] for key in METRICS}}
+            {"round": t, "client": member.name}
+            | {key: payload.scalars[key] for key in MEASURES + METRICS if key in payload.scalars}
             for member, payload in answers
         ]
 
@@ -259,7 +261,7 @@ class PerMA(Strategy):
         facts, server = {member.name: member.facts for member in federation.members}, self.server
         D = None
         if server.matched:
-            D, consensus, shared = self._readable(federation.run), server.shared_consensus, server.shared.tolist()
+            D, consensus, shared = self._readable(), server.shared_consensus, server.shared.tolist()
             self.folder.save_dictionary(D, consensus)
             if server.membership is not None:
                 self._report["n_global"] = len(shared)
@@ -291,12 +293,12 @@ class PerMA(Strategy):
         """Whether D^g is in coordinates that only the clients know."""
         return self.settings.privacy.mode == "masked" and not is_simulation()
 
-    def _readable(self, run: str) -> NDArray[np.floating]:
+    def _readable(self) -> NDArray[np.floating]:
         """Return D^g, in the clients' own coordinates where they belong to the server's user too."""
         D = self.server.shared_dictionary
         if self.settings.privacy.mode != "masked" or self._masked:
             return D
-        return Mask(simulated_secret(self.settings.seed), run, len(D)).show(D)
+        return simulated_mask(self.settings.seed, len(D)).show(D)
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         """Return the arrays of D^g that are sent; empty before matching."""

@@ -141,7 +141,7 @@ class Admission:
             Whether to tell a refused node at once, whatever the reason.
         """
         try:
-            return [read_introduction(content_of(reply), node, self.settings.dtype)]
+            return [read_introduction(content_of(reply), node, self.settings)]
         except GoneError:
             self._nodes.pop(node.id, None)
         except PerdlError as error:
@@ -170,7 +170,7 @@ class Admission:
             self._exchange.send("finish", [Message(pack(run=self._run, reason=why), node, FINISH)])
 
 
-def read_introduction(payload: Payload, node: Node, dtype: str) -> Member:
+def read_introduction(payload: Payload, node: Node, settings: Settings) -> Member:
     """Return the client at a node, after checking its answer.
 
     Parameters
@@ -179,8 +179,8 @@ def read_introduction(payload: Payload, node: Node, dtype: str) -> Member:
         The node's answer.
     node : Node
         Sender of the answer.
-    dtype : str
-        Float type of the returned arrays.
+    settings : Settings
+        The run's settings. In a private run clients tell no exact measures of their samples.
 
     Raises
     ------
@@ -198,8 +198,8 @@ def read_introduction(payload: Payload, node: Node, dtype: str) -> Member:
     if step > 0:
         return Member(name, {}, node.id, step=step, returning=True)
     with np.errstate(over="ignore"):
-        dictionary = payload.array("dictionary", (-1, -1)).astype(dtype, copy=False)
-        usage = payload.array("usage", (dictionary.shape[1],)).astype(dtype, copy=False)
+        dictionary = payload.array("dictionary", (-1, -1)).astype(settings.dtype, copy=False)
+        usage = payload.array("usage", (dictionary.shape[1],)).astype(settings.dtype, copy=False)
         norms = np.linalg.norm(dictionary, axis=0)
     if not dictionary.size:
         raise ProtocolError(f"{name} sent no atoms")
@@ -210,11 +210,12 @@ def read_introduction(payload: Payload, node: Node, dtype: str) -> Member:
         "n_features": len(dictionary),
         "n_samples": _number(payload, "n_samples", int, 1, 2**53),
         "n_atoms": n_atoms,
-        "nonzeros": _number(payload, "nonzeros", float, 0, n_atoms),
-        **{key: _number(payload, key, float, 0, most) for key, most in _FACTS.items()},
         "shape": _shape(payload.scalar("shape", str), len(dictionary)),
         "names": one_line(payload.scalar("names", str), 50),
     }
+    if settings.privacy.mode != "private":
+        facts["nonzeros"] = _number(payload, "nonzeros", float, 0, n_atoms)
+        facts |= {key: _number(payload, key, float, 0, most) for key, most in _FACTS.items()}
     if "secret" in payload.scalars:
         facts["secret"] = one_line(payload.scalar("secret", str), 50)
     returning = payload.scalar("returning", bool)

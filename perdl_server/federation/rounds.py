@@ -313,8 +313,8 @@ class Federation:
 
 
 def _final_facts(payload: Payload) -> dict[str, Any]:
-    """Return a client's final facts; its error is required."""
-    keys = ["error", *(key for key in ("shared", "own", "local_distance") if key in payload.scalars)]
+    """Return a client's final facts. In a private run it tells no measures."""
+    keys = [key for key in ("error", "shared", "own", "local_distance") if key in payload.scalars]
     facts: dict[str, Any] = {f"final_{key}": payload.scalar(key, float) for key in keys}
     try:
         evaluation = evaluation_of(payload.scalars)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,7 +13,9 @@ from common.protocol import Payload, ProtocolError
 Floats = NDArray[np.floating]
 Bools = NDArray[np.bool_]
 
-METRICS = ("error_before_update", "nonzeros", "reassigned")
+METRICS = ("reassigned",)
+MEASURES = ("error_before_update", "nonzeros")
+"""Exact measures of a client's samples, which it does not tell in a private run."""
 
 _PROPORTION = 1e3
 """Largest norm of an atom relative to D^g. Normal norms are near one; robust aggregations must tolerate the rest."""
@@ -23,7 +27,12 @@ _FAR = 2.0
 
 
 def check_update(
-    payload: Payload, t: int, present: Floats, aggregation: Aggregation, members: Bools | None = None
+    payload: Payload,
+    t: int,
+    present: Floats,
+    aggregation: Aggregation,
+    members: Bools | None = None,
+    metrics: Sequence[str] = METRICS + MEASURES,
 ) -> None:
     """Check a client's answer to round ``t``.
 
@@ -39,6 +48,8 @@ def check_update(
         Says which arrays are needed.
     members : (r_g,) bool array, optional
         The atoms that the client shares, if there are some that it does not.
+    metrics : sequence of str
+        Scalars that must be there.
 
     Raises
     ------
@@ -67,7 +78,7 @@ def check_update(
         limit = float(np.sqrt(np.finfo(contribution.dtype).max))
     if norms.max(initial=0.0) > limit:
         raise ProtocolError(f"contribution is out of all proportion: an atom of norm {norms.max():.3g}")
-    for key in METRICS:
+    for key in metrics:
         payload.scalar(key, float)
     if aggregation.weighted and (payload.array("energies", present.shape[1:]) < 0).any():
         raise ProtocolError("energies are negative")

@@ -10,7 +10,7 @@ import pytest
 import perdl
 from common.aggregations import AGGREGATIONS
 from common.errors import FederationError, SettingsError
-from common.mask import Mask, simulated_secret
+from common.mask import simulated_mask
 from common.protocol import unpack
 from common.settings import load_settings
 from common.synthetic import true_global_dictionary
@@ -67,8 +67,7 @@ def test_what_travels_is_as_near_to_atoms_and_samples_as_chance(tmp_path, aggreg
     more = [f"synthetic.n_features={d}", f"aggregation={aggregation}", "n_restarts=1", "data.n_samples=400"]
     federate(tmp_path, *more, "privacy=masked", record=sent.append)
     private = np.hstack([*models(tmp_path), true_global_dictionary(0, d, 3)])
-    run = next(unpack(message.content).scalars["run"] for message in sent)
-    mask, seen = Mask(simulated_secret(0), run, d), 0
+    mask, seen = simulated_mask(0, d), 0
     for message in sent:
         payload = unpack(message.content)
         for name in {"dictionary", "contribution", "global_dictionary"} & set(payload.arrays):
