@@ -28,6 +28,8 @@ of its atoms, and how near its own atoms are to those that it does not share.
 With ``privacy = "masked"`` all atoms travel in coordinates that only the clients know, and the first answer to
 initialise carries ``secret``, a hash of the clients' secret and the run's id.
 
+With ``privacy = "private"`` no measures of the samples travel: of the scalars only names, sizes and steps.
+
 Every message from the server carries ``run``, the run's id, which stays the same when the run is resumed. Every answer
 carries ``client``, the client's name.
 """
