@@ -47,6 +47,7 @@ from common.threads import READING_NPY
 
 PROTOCOL = 5
 SCALE, INITIALISE, UPDATE, FINISH = "train.scale", "train.initialise", "train.update", "train.finish"
+OPEN = "train.open"
 
 Scalar = bool | int | float | str
 
@@ -105,8 +106,8 @@ class Payload:
             Name of the array.
         shape : tuple of int
             Expected shape; -1 allows any length.
-        kind : {"f", "i", "b"}
-            Expected type: floats, integers or booleans.
+        kind : {"f", "i", "b", "u"}
+            Expected type: floats, integers, booleans or numbers without sign.
 
         Raises
         ------

@@ -17,6 +17,7 @@ that a private key is never shared out. Shamir, "How to share a secret", Communi
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
@@ -54,6 +55,9 @@ PRIME = 2**256 + 297
 
 _USED = 58
 """Bits of the 64 that the sum of all clients' largest numbers may fill. A wrong mask is seen by the others."""
+
+METRIC_BITS = 32
+"""Binary digits after the point of the last three numbers, which tell how a client fared: at most 2^20 each."""
 
 _ONCE = bytes(12)  # nonce: every key encrypts one share
 
@@ -273,17 +277,25 @@ def join_shares(shares: Mapping[int, bytes]) -> bytes:
     SecureSumError
         If they are no shares of one secret.
     """
-    total = 0
-    for i, share in shares.items():
-        top, bottom = 1, 1
-        for j in shares:
-            if j != i:
-                top, bottom = top * (j + 1) % PRIME, bottom * (j - i) % PRIME
-        total += int.from_bytes(share, "big") * top * pow(bottom, -1, PRIME)
+    weights = _weights(tuple(shares))
+    total = sum(int.from_bytes(share, "big") * weight for share, weight in zip(shares.values(), weights, strict=True))
     try:
         return (total % PRIME).to_bytes(SEED, "big")
     except OverflowError:
         raise SecureSumError("shares do not belong together") from None
+
+
+@functools.lru_cache(8)
+def _weights(places: tuple[int, ...]) -> tuple[int, ...]:
+    """Return Lagrange's weights for the value at 0; place i has x = i + 1."""
+    weights = []
+    for i in places:
+        top, bottom = 1, 1
+        for j in places:
+            if j != i:
+                top, bottom = top * (j + 1) % PRIME, bottom * (j - i) % PRIME
+        weights.append(top * pow(bottom, -1, PRIME) % PRIME)
+    return tuple(weights)
 
 
 def seal(key: bytes, share: bytes, context: bytes) -> bytes:

@@ -23,7 +23,7 @@ from common.dictionaries import ABSENT, dictionary_distance
 from common.errors import DataError, PerdlError, SettingsError
 from common.learning_settings import LearningSettings
 from common.logs import FAULT, about, join_log, log_file
-from common.protocol import FINISH, INITIALISE, SCALE, UPDATE, Payload, ProtocolError, Scalar, pack, unpack
+from common.protocol import FINISH, INITIALISE, OPEN, SCALE, UPDATE, Payload, ProtocolError, Scalar, pack, unpack
 from common.settings import Settings, settings_from_values
 from common.statistics import largest_feature_share, mean_share, rms
 from common.threads import one_blas_thread
@@ -37,6 +37,7 @@ from perdl_client.learning.evaluation import evaluate_client
 from perdl_client.learning.local_update import relative_error
 from perdl_client.learning.missing import codes_of, zero_filled
 from perdl_client.model import ClientModel, carried, save_model, shares
+from perdl_client.secure import begin_round, introduction, open_sum
 from perdl_client.state import ALL_SHARED, NOTHING_USED, ClientState, find_state, save_state
 
 Floats = NDArray[np.floating]
@@ -85,6 +86,20 @@ def on_update(message: Message, context: Context) -> Message:
         This node's context, which keeps the client's state.
     """
     return _answer(_update, message, context)
+
+
+@app.train(OPEN.partition(".")[2])
+def on_open(message: Message, context: Context) -> Message:
+    """Answer with what the server needs of this client to open a round's sum (``privacy = "aggregated"``).
+
+    Parameters
+    ----------
+    message : flwr.app.Message
+        The server's message.
+    context : flwr.app.Context
+        This node's context, which keeps the client's state.
+    """
+    return _answer(_open, message, context)
 
 
 @app.train(FINISH.partition(".")[2])
@@ -148,13 +163,19 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
     identity = Identity.of(context.node_config)
     run = payload.scalar("run", str)
     state = find_state(run, context, identity.state_folder())
-    if state is not None and state.step > 0:  # the client has answered a round: its atoms are split
-        return pack({}, client=identity.name, step=state.step)
     text = state.settings if state is not None else payload.scalar("settings", str)
     settings = _settings(text)
+
+    def key() -> dict[str, Scalar]:
+        if settings.privacy.mode != "aggregated":
+            return {}
+        return introduction(identity, settings, run, lambda: _data(identity, settings, run, state, context).Y, context)
+
+    if state is not None and state.step > 0:  # the client has answered a round: its atoms are split
+        return pack({}, client=identity.name, step=state.step, **key())
     learning = identity.learning(settings)
     data = _data(identity, settings, run, state, context)
-    Y = data.Y
+    Y, card = data.Y, key()
     client = ClientLearner(
         Y,
         learning,
@@ -192,6 +213,7 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
         "largest_feature_share": largest_feature_share(known, data.cut.channels if data.cut.kind == "window" else 0),
         "shape": "x".join(map(str, data.cut.piece)),
         "names": names,
+        **card,
     }
     return pack({"dictionary": start.atoms, "usage": start.usage}, **scalars)
 
@@ -216,6 +238,8 @@ def _update(payload: Payload, context: Context) -> RecordDict:
     identity = Identity.of(context.node_config)
     step = payload.scalar("round", int)
     state, settings, D_g = _resume(payload, context, identity, before=step)
+    aggregated = settings.privacy.mode == "aggregated"
+    masked = begin_round(payload, identity, settings, step, context) if aggregated else None
     client, _ = _learner(identity, settings, state, payload, D_g, context)
     new = client.update(D_g, step)
     arrays = {"contribution": new.contribution(settings.aggregation)}
@@ -234,7 +258,11 @@ def _update(payload: Payload, context: Context) -> RecordDict:
         members=ALL_SHARED if client.members is None else client.members,
         watch=client.watch,
     )
+    if masked is not None:
+        arrays = masked.answer(new, settings.aggregation)
     save_state(after, context, identity.state_folder())
+    if masked is not None:
+        return pack(arrays, client=identity.name, round=step)
     scalars: dict[str, Scalar] = {
         "round": step,
         "error_before_update": new.error,
@@ -242,6 +270,15 @@ def _update(payload: Payload, context: Context) -> RecordDict:
         "reassigned": new.reassigned,
     }
     return pack(arrays, client=identity.name, **scalars)
+
+
+def _open(payload: Payload, context: Context) -> RecordDict:
+    identity = Identity.of(context.node_config)
+    state = find_state(payload.scalar("run", str), context, identity.state_folder())
+    if state is None:
+        raise ProtocolError(f"{identity.name} has no state of this run")
+    told = open_sum(payload, identity, _settings(state.settings), context)
+    return pack(told, client=identity.name, round=payload.scalar("round", int))
 
 
 def _finish(payload: Payload, context: Context) -> RecordDict:

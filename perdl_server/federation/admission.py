@@ -23,6 +23,7 @@ _log = logging.getLogger("perdl.server")
 
 _LARGEST = 1e6  # largest norm of a first atom: most are near one, and up to this they do no harm
 _FACTS = {"start_error": _LARGEST, "mean_share": 1 + 1e-6, "largest_feature_share": 1 + 1e-6}  # largest values
+_LONGEST_CARD = 8192  # characters of a client's signed key; some 1,200 are usual
 _LOOK = 0.5  # seconds between two requests for the list of nodes; each costs the SuperLink about 10 ms
 
 
@@ -141,7 +142,8 @@ class Admission:
             Whether to tell a refused node at once, whatever the reason.
         """
         try:
-            return [read_introduction(content_of(reply), node, self.settings.dtype)]
+            aggregated = self.settings.privacy.mode == "aggregated"
+            return [read_introduction(content_of(reply), node, self.settings.dtype, aggregated=aggregated)]
         except GoneError:
             self._nodes.pop(node.id, None)
         except PerdlError as error:
@@ -170,7 +172,7 @@ class Admission:
             self._exchange.send("finish", [Message(pack(run=self._run, reason=why), node, FINISH)])
 
 
-def read_introduction(payload: Payload, node: Node, dtype: str) -> Member:
+def read_introduction(payload: Payload, node: Node, dtype: str, *, aggregated: bool = False) -> Member:
     """Return the client at a node, after checking its answer.
 
     Parameters
@@ -181,6 +183,8 @@ def read_introduction(payload: Payload, node: Node, dtype: str) -> Member:
         Sender of the answer.
     dtype : str
         Float type of the returned arrays.
+    aggregated : bool
+        Whether rounds are secure sums, for which the client must send a key.
 
     Raises
     ------
@@ -194,9 +198,13 @@ def read_introduction(payload: Payload, node: Node, dtype: str) -> Member:
         raise KeyMismatchError(
             f"its key is that of {node.key_name}, but it calls itself {name}: start it with its own name"
         )
+    card = payload.scalar("card", str) if aggregated else ""
+    if len(card) > _LONGEST_CARD:
+        raise ProtocolError(f"{name} sent a key of {len(card)} characters")
+    bound = _number(payload, "exponent", int, -1000, 1000) if aggregated else 0
     step = _number(payload, "step", int, 0, 2**31)
     if step > 0:
-        return Member(name, {}, node.id, step=step, returning=True)
+        return Member(name, {}, node.id, step=step, returning=True, card=card, exponent=bound)
     with np.errstate(over="ignore"):
         dictionary = payload.array("dictionary", (-1, -1)).astype(dtype, copy=False)
         usage = payload.array("usage", (dictionary.shape[1],)).astype(dtype, copy=False)
@@ -216,7 +224,16 @@ def read_introduction(payload: Payload, node: Node, dtype: str) -> Member:
         "names": one_line(payload.scalar("names", str), 50),
     }
     returning = payload.scalar("returning", bool)
-    return Member(name, facts, node.id, returning=returning, dictionary=dictionary, usage=usage)
+    return Member(
+        name,
+        facts,
+        node.id,
+        returning=returning,
+        dictionary=dictionary,
+        usage=usage,
+        card=card,
+        exponent=bound,
+    )
 
 
 def _number(payload: Payload, key: str, kind: type, least: float, most: float) -> Any:
