@@ -37,6 +37,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 from flwr.app import ConfigRecord, RecordDict
@@ -234,6 +235,17 @@ def check_name(name: str) -> str:
             f"{name[:100]!r} cannot be a client's name: use 1 to 100 printable characters without / or \\"
         )
     return name
+
+
+def client_uri(name: str) -> str:
+    """Return how a certificate names a client: an identifier in ASCII, of any length.
+
+    Parameters
+    ----------
+    name : str
+        A client's stable id.
+    """
+    return f"perdl:client:{quote(name, safe='')}"
 
 
 def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:

@@ -4,15 +4,15 @@ Client i adds masks to its numbers x_i, modulo 2^64:
 
 .. math:: y_i = x_i + \mathrm{PRG}(b_i) + \sum_{j > i} \mathrm{PRG}(s_{ij}) - \sum_{j < i} \mathrm{PRG}(s_{ij})
 
-where b_i is a seed of its own, and s_ij a seed that only clients i and j know. In the sum over clients the masks of pairs
-cancel. The server takes off the others when clients tell it, for each client, one of two things: shares of b_i if y_i is
-in the sum, the seeds s_ij if it is not. Both together would show x_i, and one client never tells both.
+where b_i is a seed of its own, and s_ij a seed that only clients i and j know. In the sum over clients the masks of
+pairs cancel. The server takes off the others when clients tell it, for each client, one of two things: shares of b_i if
+y_i is in the sum, the seeds s_ij if it is not. Both together would show x_i, and one client never tells both.
 
-All seeds are made for one round (`derive` with that round's context), so what is told in a round says nothing of others.
+All seeds are made for one round (`derive` with that round's context). What is told in a round says nothing of others.
 
 Source: Bonawitz, Ivanov, Kreuter, Marcedone, McMahan, Patel, Ramage, Segal, Seth, "Practical Secure Aggregation for
-Privacy-Preserving Machine Learning", CCS 2017. Differences: seeds of pairs are told themselves, and are of one round, so
-that a private key is never shared out. Shamir, "How to share a secret", Communications of the ACM 22, 1979.
+Privacy-Preserving Machine Learning", CCS 2017. Differences: seeds of pairs are told themselves, and are of one round,
+so that a private key is never shared out. Shamir, "How to share a secret", Communications of the ACM 22, 1979.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ def threshold(n: int) -> int:
 
     .. math:: t = \max(\lfloor 2n/3\rfloor + 1,\ \lceil (n + 3)/2\rceil)
 
-    No two sums of a round that differ can both be opened by clients that tell shares once, since 2 t > n; with c clients
-    that collude with the server, as long as 2 t > n + c. Clients to which the server tells different stories of who
-    takes part can be led to open one sum, over at least 2 t - n - c honest clients.
+    No two sums of a round can both be opened by clients that tell shares once, since 2 t > n; with c clients that
+    collude with the server, as long as 2 t > n + c. Clients to which the server tells different stories of who takes
+    part can be led to open one sum, over at least 2 t - n - c honest clients.
 
     Parameters
     ----------
@@ -217,6 +217,7 @@ def public_key(private: bytes) -> bytes:
     return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
 
 
+@functools.lru_cache(4096)  # it costs more than all else of a round
 def agreed_secret(private: bytes, other: bytes) -> bytes:
     """Return the secret that two clients share (X25519); each computes it from the other's public key.
 

@@ -94,12 +94,12 @@ class Settings(LearningSettings):  # numpydoc ignore=PR01
         if AGGREGATIONS[self.aggregation].robust:
             fitting = ", ".join(name for name, kind in AGGREGATIONS.items() if not kind.robust)
             raise ValueError(
-                f'aggregation = "{self.aggregation}": must be one of {fitting} {why}: the server sees sums over clients '
-                f"alone, and {self.aggregation} compares clients with each other"
+                f'aggregation = "{self.aggregation}": must be one of {fitting} {why}: the server sees sums over '
+                f"clients alone, and {self.aggregation} compares clients with each other"
             )
         if self.sharing == "some":
             raise ValueError(
-                f'sharing = "some": must be "all" {why}: who shares which atom is found by comparing clients in each round'
+                f'sharing = "some": must be "all" {why}: who shares which atom is found by comparing clients each round'
             )
         if self.n_clients < FEWEST:
             raise ValueError(

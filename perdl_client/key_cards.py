@@ -1,8 +1,8 @@
 """Key cards: a client's public key for secure sums, signed so that a server cannot play another client.
 
-A card is JSON with ``key`` and, if the client has a folder of certificates, its ``certificate`` and a ``signature`` of the
-run's id, the client's name and the key. Others accept it if the authority that they hold signed the certificate for this
-name. So whoever keeps the authority's key can play clients: it should not be whoever runs the server.
+A card is JSON with ``key`` and, if the client has a folder of certificates, its ``certificate`` and a ``signature`` of
+the run's id, the client's name and the key. Others accept it if the authority that they hold signed the certificate for
+this name. So whoever keeps the authority's key can play clients: it should not be whoever runs the server.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA384
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from common.errors import SettingsError
-from common.protocol import ProtocolError
+from common.protocol import ProtocolError, client_uri
 from common.secure_sum import SEED, digest
 from perdl_client.node.tls import CA, load_credentials
 
@@ -59,11 +60,11 @@ def make_card(key: bytes, run: str, name: str, certs: Path | None) -> str:
             f'{CERTIFICATE} is missing or is no certificate, and privacy = "aggregated" needs it: whoever runs '
             f"`perdl certs DIR --client {name}` makes it, and {name} puts it beside its key"
         ) from None
-    if certificate.public_key() != private.public_key() or _name_in(certificate) != name:
+    if certificate.public_key() != private.public_key() or not _is_of(certificate, name):
         raise SettingsError(f"{CERTIFICATE} is of another key or name than {name}'s: `perdl certs` makes a new one")
     card = {
         "key": key,
-        "certificate": certificate.public_bytes(x509.base.serialization.Encoding.DER),
+        "certificate": certificate.public_bytes(Encoding.DER),
         "signature": private.sign(_signed(key, run, name), _SCHEME),
     }
     return json.dumps({part: _text(content) for part, content in card.items()})
@@ -113,25 +114,34 @@ def _verify(parts: dict[str, bytes], key: bytes, run: str, name: str, certs: Pat
     now = datetime.now(UTC)
     valid = certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc
     authorities = x509.load_pem_x509_certificates(load_credentials(certs).root_certificates)
-    if not valid or ExtendedKeyUsageOID.CLIENT_AUTH not in usage or not any(_issued(certificate, a) for a in authorities):
+    if (
+        not valid
+        or ExtendedKeyUsageOID.CLIENT_AUTH not in usage
+        or not any(_issued(certificate, a) for a in authorities)
+    ):
         raise ProtocolError(f"the certificate of {name} is not valid, or not signed by the authority in {CA}")
-    if _name_in(certificate) != name:
-        raise ProtocolError(f"the certificate of {name} is of {_name_in(certificate)!r}")
+    if not _is_of(certificate, name):
+        raise ProtocolError(f"the certificate of {name} is of another client")
     if not isinstance(public, ec.EllipticCurvePublicKey):
         raise ProtocolError(f"the certificate of {name} has a key of another kind")
     try:
         public.verify(parts["signature"], _signed(key, run, name), _SCHEME)
     except InvalidSignature:
-        raise ProtocolError(f"the key of {name} is not signed by {name}: the server, or who is between, changed it") from None
+        raise ProtocolError(
+            f"the key of {name} is not signed by {name}: the server, or who is between, changed it"
+        ) from None
 
 
 def _signed(key: bytes, run: str, name: str) -> bytes:
     return digest("perdl key card 1", run, name, key)
 
 
-def _name_in(certificate: x509.Certificate) -> str:
-    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    return str(names[0].value) if len(names) == 1 else ""
+def _is_of(certificate: x509.Certificate, name: str) -> bool:
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, ValueError):
+        return False
+    return names.get_values_for_type(x509.UniformResourceIdentifier) == [client_uri(name)]
 
 
 def _issued(certificate: x509.Certificate, authority: x509.Certificate) -> bool:

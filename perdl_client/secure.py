@@ -23,7 +23,7 @@ from common import secure_sum as sums
 from common.aggregations import AGGREGATIONS
 from common.errors import PerdlError
 from common.protocol import Payload, ProtocolError, Scalar, check_name
-from common.secure_sum import FEWEST, SEALED, SEED, SHARE, SecureSumError
+from common.secure_sum import FEWEST, SEALED, SHARE, SecureSumError
 from common.settings import Settings
 from perdl_client.identity import Identity, is_simulation
 from perdl_client.key_cards import make_card, read_card
@@ -102,8 +102,8 @@ def introduction(
     certs = _certs(identity)
     if certs is None and not is_simulation():
         _log.warning(
-            "privacy = aggregated without certificates: keys are not signed, so a server that lies could play the other "
-            "clients and see what this one sends; start all clients with --certs"
+            "privacy = aggregated without certificates: keys are not signed, so a server that lies could play the "
+            "other clients and see what this one sends; start all clients with --certs"
         )
     card = make_card(sums.public_key(vault.private_key), run, identity.name, certs)
     return {"card": card, "exponent": bound}
@@ -276,8 +276,8 @@ def open_sum(payload: Payload, identity: Identity, settings: Settings, context: 
     Raises
     ------
     ProtocolError
-        If it takes no part in this sum, there are too few clients in it, it helped to open another sum of this round, or
-        a share is not valid.
+        If it takes no part in this sum, there are too few clients in it, it helped to open another sum of this round,
+        or a share is not valid.
     """
     run, t, folder = payload.scalar("run", str), payload.scalar("round", int), identity.state_folder()
     vault = _vault(identity, settings, run, context)

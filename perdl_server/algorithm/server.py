@@ -322,8 +322,8 @@ class PermaServer:
     def aggregate_sum(self, contributions: Floats, weights: Floats, n: int) -> None:
         """Aggregate one round of which only sums over the clients are known (``privacy = "aggregated"``).
 
-        D^g is that of `aggregate`. Consensus is the norm of an atom's sum over the sum of the norms: 1 if all agree, with
-        clients weighed by what they sent.
+        D^g is that of `aggregate`. Consensus is the norm of an atom's sum over the sum of the norms: 1 if all agree,
+        with clients weighed by what they sent.
 
         Parameters
         ----------

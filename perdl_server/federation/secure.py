@@ -120,7 +120,9 @@ class SecureRounds:
         told = self._open(t, mark, names, present, answers, asked)
         total = unmasked(answers, told, names, present)
         found = _read_sum(total, [name for name in names if name in answers], shape, bits)
-        check_sum(found.contributions, found.weights, found.means, arrays["global_dictionary"], len(answers), self._kind)
+        check_sum(
+            found.contributions, found.weights, found.means, arrays["global_dictionary"], len(answers), self._kind
+        )
         return found
 
     @property
@@ -152,7 +154,7 @@ class SecureRounds:
         def own(member: Member) -> dict[str, NDArray[Any]]:
             place = names.index(member.name)
             shares = np.zeros((n, SEALED), dtype=np.uint8)
-            for j in np.flatnonzero(present):
+            for j in map(int, np.flatnonzero(present)):
                 if j != place:
                     shares[j] = answers[names[j]]["shares"][place]
             return {"present": present, "shares": shares}
@@ -173,7 +175,10 @@ class SecureRounds:
 
 
 def unmasked(
-    answers: Mapping[str, Arrays], told: Mapping[str, NDArray[np.uint8]], names: Sequence[str], present: NDArray[np.bool_]
+    answers: Mapping[str, Arrays],
+    told: Mapping[str, NDArray[np.uint8]],
+    names: Sequence[str],
+    present: NDArray[np.bool_],
 ) -> NDArray[np.uint64]:
     """Return the sum of the clients' numbers, modulo 2^64.
 
@@ -193,7 +198,7 @@ def unmasked(
     FederationError
         If a client's shares do not belong together.
     """
-    total = np.sum([arrays["masked"] for arrays in answers.values()], axis=0, dtype=np.uint64)
+    total: NDArray[np.uint64] = np.stack([arrays["masked"] for arrays in answers.values()]).sum(axis=0)
     openers = {names.index(name): rows for name, rows in told.items()}
     sharers = sorted(openers)[: sums.threshold(len(names))]
     for i in map(int, np.flatnonzero(present)):
@@ -217,7 +222,9 @@ def _read_sum(total: NDArray[np.uint64], names: list[str], shape: tuple[int, ...
     d, r = shape
     values = sums.decode(total[: r * (d + 1)], bits)
     means = sums.decode(total[r * (d + 1) :], METRIC_BITS) / len(names)
-    return RoundSum(names, values[: d * r].reshape(d, r), values[d * r :], dict(zip(METRICS, means.tolist(), strict=True)))
+    return RoundSum(
+        names, values[: d * r].reshape(d, r), values[d * r :], dict(zip(METRICS, means.tolist(), strict=True))
+    )
 
 
 def _check_masked(t: int, length: int, n: int, payload: Payload, name: str) -> None:
