@@ -103,7 +103,7 @@ class Settings(LearningSettings):  # numpydoc ignore=PR01
             )
         if self.n_clients < FEWEST:
             raise ValueError(
-                f"n_clients = {self.n_clients}: must be {FEWEST} or more {why}: a sum of two tells each the other's part"
+                f"n_clients = {self.n_clients}: must be {FEWEST} or more {why}, for a sum of two tells each the other's"
             )
         least = threshold(self.n_clients)
         if self.quorum is not None and self.quorum < least:

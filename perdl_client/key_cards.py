@@ -70,6 +70,17 @@ def make_card(key: bytes, run: str, name: str, certs: Path | None) -> str:
     return json.dumps({part: _text(content) for part, content in card.items()})
 
 
+def is_signed(card: str) -> bool:
+    """Return whether a card that this client made is signed.
+
+    Parameters
+    ----------
+    card : str
+        The card.
+    """
+    return "signature" in json.loads(card)
+
+
 def read_card(card: str, run: str, name: str, certs: Path | None) -> bytes:
     """Return the public key on a client's card, after checking it.
 

@@ -26,7 +26,7 @@ from common.protocol import Payload, ProtocolError, Scalar, check_name
 from common.secure_sum import FEWEST, SEALED, SHARE, SecureSumError
 from common.settings import Settings
 from perdl_client.identity import Identity, is_simulation
-from perdl_client.key_cards import make_card, read_card
+from perdl_client.key_cards import is_signed, make_card, read_card
 from perdl_client.learning.local_update import LocalUpdate
 from perdl_client.vault import Turn, Vault, find_vault, save_vault
 
@@ -97,15 +97,16 @@ def introduction(
     """
     vault = _vault(identity, settings, run, context)
     bound = exponent(settings.aggregation, samples()) if vault.exponent is None else vault.exponent
-    vault = replace(vault, exponent=bound)
-    save_vault(vault, context, identity.state_folder())
     certs = _certs(identity)
-    if certs is None and not is_simulation():
-        _log.warning(
-            "privacy = aggregated without certificates: keys are not signed, so a server that lies could play the "
-            "other clients and see what this one sends; start all clients with --certs"
-        )
-    card = make_card(sums.public_key(vault.private_key), run, identity.name, certs)
+    card = vault.card
+    if not card or is_signed(card) != (certs is not None):
+        card = make_card(sums.public_key(vault.private_key), run, identity.name, certs)
+        if certs is None and not is_simulation():
+            _log.warning(
+                "privacy = aggregated without certificates: keys are not signed, so a server that lies could play the "
+                "other clients and see what this one sends; start all clients with --certs"
+            )
+    save_vault(replace(vault, card=card, exponent=bound), context, identity.state_folder())
     return {"card": card, "exponent": bound}
 
 

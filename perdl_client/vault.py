@@ -57,6 +57,8 @@ class Vault:
         The run's id.
     secret : str
         32 bytes in hexadecimal digits, from which all its keys and seeds are derived.
+    card : str
+        What it said of its key. A second signature of the same key would differ, and be taken for another key.
     exponent : int, optional
         e such that no number that it adds to a sum exceeds 2^e; None until it knows its samples.
     roster : str
@@ -67,6 +69,7 @@ class Vault:
 
     run: str
     secret: str
+    card: str = ""
     exponent: int | None = None
     roster: str = ""
     turns: Mapping[int, Turn] = field(default_factory=dict)
