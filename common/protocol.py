@@ -25,6 +25,25 @@ shares, and finish ``shared`` (r^g,), the atoms that are still shared. ``contrib
 column for each atom that the client shares, and with them it sends ``spread`` and ``nearest`` (r^g,): standard errors
 of its atoms, and how near its own atoms are to those that it does not share.
 
+With ``privacy = "aggregated"`` rounds are secure sums (:mod:`common.secure_sum`): no array of a round shows anything of
+one client's atoms. The round has n clients.
+
+=============  ======================================================  ===========================================
+message        server to client                                        client to server
+=============  ======================================================  ===========================================
+initialise     as above                                                as above, and ``card``: its public key of
+                                                                       this run, signed; ``exponent``: log2 of a
+                                                                       bound of its numbers
+update         as above, and ``roster``: digest of the n clients'      ``masked`` (r^g (d + 1) + 3,): all that it
+               names and cards; ``clients``: these themselves, until   adds to the sum, masked, modulo 2^64;
+               it has answered; ``bits``: of fixed point               ``shares`` (n, 49): of its mask's seed, one
+                                                                       for each client, encrypted;
+                                                                       ``commitment`` (32,): the seed's digest
+open           ``round``, ``roster``; ``present`` (n,): who is in the  ``told`` (n, 33): for each client in the sum
+               sum; ``shares`` (n, 49): those of the clients in it     its share of that one's seed, for each other
+               for this client                                         the seed of their pair in this round
+=============  ======================================================  ===========================================
+
 Every message from the server carries ``run``, the run's id, which stays the same when the run is resumed. Every answer
 carries ``client``, the client's name.
 """

@@ -1,4 +1,4 @@
-r"""Sums of which nobody learns a summand: fixed point, masks that cancel, and shares of a secret.
+r"""Sums of which nobody learns a summand: keys, masks that cancel, and encrypted shares.
 
 Client i adds masks to its numbers x_i, modulo 2^64:
 
@@ -12,7 +12,7 @@ All seeds are made for one round (`derive` with that round's context). What is t
 
 Source: Bonawitz, Ivanov, Kreuter, Marcedone, McMahan, Patel, Ramage, Segal, Seth, "Practical Secure Aggregation for
 Privacy-Preserving Machine Learning", CCS 2017. Differences: seeds of pairs are told themselves, and are of one round,
-so that a private key is never shared out. Shamir, "How to share a secret", Communications of the ACM 22, 1979.
+so that a private key is never shared out.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
@@ -33,10 +32,9 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
 from common.errors import PerdlError
+from common.shamir import SHARE
 
-Floats = NDArray[np.floating]
 Words = NDArray[np.uint64]
-Bytes = NDArray[np.uint8]
 
 FEWEST = 3
 """Fewest clients of a sum: a sum of two tells each of them the other's part."""
@@ -44,26 +42,14 @@ FEWEST = 3
 SEED = 32
 """Bytes of a seed, of a key and of a digest."""
 
-SHARE = 33
-"""Bytes of a share: a number below ``PRIME``."""
-
 SEALED = SHARE + 16
 """Bytes of an encrypted share."""
-
-PRIME = 2**256 + 297
-"""The least prime above all seeds; shares are numbers modulo it."""
-
-_USED = 58
-"""Bits of the 64 that the sum of all clients' largest numbers may fill. A wrong mask is seen by the others."""
-
-METRIC_BITS = 32
-"""Binary digits after the point of the last three numbers, which tell how a client fared: at most 2^20 each."""
 
 _ONCE = bytes(12)  # nonce: every key encrypts one share
 
 
 class SecureSumError(PerdlError):
-    """A secret cannot be made, read or put together."""
+    """A key or a share cannot be read."""
 
 
 def threshold(n: int) -> int:
@@ -81,55 +67,6 @@ def threshold(n: int) -> int:
         Number of clients.
     """
     return max(2 * n // 3 + 1, (n + 4) // 2)
-
-
-def fraction_bits(exponents: Iterable[int]) -> int:
-    """Return the number of binary digits after the point with which the sum of all clients fits.
-
-    Parameters
-    ----------
-    exponents : iterable of int
-        For each client e, where its numbers are at most 2^e.
-    """
-    known = list(exponents)
-    top = max(known)
-    return _USED - top - math.ceil(math.log2(sum(2.0 ** (e - top) for e in known)))
-
-
-def encode(values: Floats, bits: int, exponent: int) -> Words:
-    """Return numbers in fixed point, modulo 2^64. Each is rounded by at most 2^-(bits + 1).
-
-    Parameters
-    ----------
-    values : array
-        Numbers.
-    bits : int
-        Binary digits after the point.
-    exponent : int
-        Numbers must be at most 2^exponent.
-
-    Raises
-    ------
-    SecureSumError
-        If a number is larger.
-    """
-    largest = float(np.abs(values).max(initial=0.0))
-    if not largest <= 2.0**exponent or not exponent + bits <= _USED:
-        raise SecureSumError(f"a number of {largest:.3g} does not fit a masked sum, whose bound is {2.0**exponent:.3g}")
-    return np.rint(np.ldexp(values.astype(np.float64), bits)).astype(np.int64).view(np.uint64)
-
-
-def decode(words: Words, bits: int) -> NDArray[np.float64]:
-    """Return the numbers of a sum in fixed point.
-
-    Parameters
-    ----------
-    words : array
-        Sum modulo 2^64.
-    bits : int
-        Binary digits after the point.
-    """
-    return np.ldexp(words.view(np.int64).astype(np.float64), -bits)
 
 
 def derive(secret: bytes, *purpose: str | bytes) -> bytes:
@@ -237,66 +174,6 @@ def agreed_secret(private: bytes, other: bytes) -> bytes:
         return X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(other))
     except ValueError:
         raise SecureSumError("a public key is none of X25519") from None
-
-
-def split_secret(secret: bytes, n: int, t: int, seed: bytes) -> list[bytes]:
-    """Return n shares of a secret, of which t tell it and fewer tell nothing.
-
-    Parameters
-    ----------
-    secret : bytes
-        32 bytes.
-    n, t : int
-        Number of shares, and how many are needed.
-    seed : bytes
-        From which the polynomial's other coefficients are drawn.
-    """
-    drawn = keystream(seed, 48 * (t - 1))
-    terms = [int.from_bytes(secret, "big")]
-    terms += [int.from_bytes(drawn[48 * k : 48 * (k + 1)], "big") % PRIME for k in range(t - 1)]
-    return [_value(terms, x).to_bytes(SHARE, "big") for x in range(1, n + 1)]
-
-
-def _value(terms: Sequence[int], x: int) -> int:
-    """Return the polynomial's value at x (Horner)."""
-    total = 0
-    for term in reversed(terms):
-        total = (total * x + term) % PRIME
-    return total
-
-
-def join_shares(shares: Mapping[int, bytes]) -> bytes:
-    """Return the secret of some shares: the value at 0 of the polynomial through them (Lagrange).
-
-    Parameters
-    ----------
-    shares : mapping of int to bytes
-        Shares by place, from 0; as many as are needed.
-
-    Raises
-    ------
-    SecureSumError
-        If they are no shares of one secret.
-    """
-    weights = _weights(tuple(shares))
-    total = sum(int.from_bytes(share, "big") * weight for share, weight in zip(shares.values(), weights, strict=True))
-    try:
-        return (total % PRIME).to_bytes(SEED, "big")
-    except OverflowError:
-        raise SecureSumError("shares do not belong together") from None
-
-
-@functools.lru_cache(8)
-def _weights(places: tuple[int, ...]) -> tuple[int, ...]:
-    """Return Lagrange's weights for the value at 0; place i has x = i + 1."""
-    weights = []
-    for i in places:
-        top, bottom = 1, 1
-        for j in places:
-            if j != i:
-                top, bottom = top * (j + 1) % PRIME, bottom * (j - i) % PRIME
-        weights.append(top * pow(bottom, -1, PRIME) % PRIME)
-    return tuple(weights)
 
 
 def seal(key: bytes, share: bytes, context: bytes) -> bytes:

@@ -7,10 +7,9 @@ share of that client's own seed, or the seed of their pair, never both.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,62 +18,22 @@ import numpy as np
 from flwr.app import Context
 from numpy.typing import NDArray
 
+from common import fixed_point, shamir
 from common import secure_sum as sums
 from common.aggregations import AGGREGATIONS
 from common.errors import PerdlError
-from common.protocol import Payload, ProtocolError, Scalar, check_name
-from common.secure_sum import FEWEST, SEALED, SHARE, SecureSumError
+from common.protocol import Payload, ProtocolError, Scalar
+from common.secure_sum import FEWEST, SEALED, SecureSumError
 from common.settings import Settings
 from perdl_client.identity import Identity, is_simulation
-from perdl_client.key_cards import is_signed, make_card, read_card
+from perdl_client.key_cards import is_signed, make_card
 from perdl_client.learning.local_update import LocalUpdate
+from perdl_client.roster import Roster, read_roster
 from perdl_client.vault import Turn, Vault, find_vault, save_vault
 
 Floats = NDArray[np.floating]
 Arrays = dict[str, NDArray[Any]]
 _log = logging.getLogger("perdl.client")
-
-
-@dataclass(frozen=True)
-class Roster:
-    """The clients of a round, in the order of their names, as a client sees them.
-
-    Parameters
-    ----------
-    names : sequence of str
-        All clients of the round.
-    secrets : sequence of bytes
-        What it shares with each; empty for itself.
-    own : int
-        Its own place.
-    """
-
-    names: Sequence[str]
-    secrets: Sequence[bytes]
-    own: int
-
-    def pair_seeds(self, context: bytes) -> dict[int, bytes]:
-        """Return the seed with each other client for one round, by place.
-
-        Parameters
-        ----------
-        context : bytes
-            The round.
-        """
-        return {j: sums.derive(s, "pair", context) for j, s in enumerate(self.secrets) if j != self.own}
-
-    def seal_key(self, sender: int, receiver: int, context: bytes) -> bytes:
-        """Return the key of the share that one client sends to another, of which one is this client.
-
-        Parameters
-        ----------
-        sender, receiver : int
-            Their places.
-        context : bytes
-            The round.
-        """
-        other = receiver if sender == self.own else sender
-        return sums.derive(self.secrets[other], "share", context, self.names[sender], self.names[receiver])
 
 
 def introduction(
@@ -157,7 +116,7 @@ def begin_round(payload: Payload, identity: Identity, settings: Settings, t: int
     text = text or vault.roster
     if sums.digest(text).hex() != told:
         raise ProtocolError(f"{identity.name} was not sent the list of this round's clients that was announced")
-    roster = _roster(text, vault, identity, checked=text == vault.roster)
+    roster = read_roster(text, vault, identity.name, None if text == vault.roster else _certs(identity))
     least = max(FEWEST, settings.quorum or settings.n_clients)
     if len(roster.names) < least:
         raise ProtocolError(f"{identity.name} takes part in sums of {least} clients at least, not {len(roster.names)}")
@@ -217,7 +176,7 @@ class SecureRound:
         """
         try:
             x = numbers(new, aggregation, self.bits, self.vault.exponent or 0)
-        except SecureSumError as error:
+        except fixed_point.TooLargeError as error:
             raise PerdlError(f"{self.roster.names[self.roster.own]}: {error}; rescale the data") from None
         turn, own, n = self.vault.turns[self.t], self.roster.own, len(self.roster.names)
         mark = sums.digest(x.tobytes()).hex()
@@ -256,7 +215,10 @@ def numbers(new: LocalUpdate, aggregation: str, bits: int, bound: int) -> NDArra
     w = new.energies if AGGREGATIONS[aggregation].weighted else np.linalg.norm(A, axis=0)
     A = A * w if AGGREGATIONS[aggregation].weighted else A
     told = np.array([new.error, new.nonzeros, new.reassigned], dtype=np.float64)
-    parts = sums.encode(np.concatenate([A.ravel(), w]), bits, bound), sums.encode(told, sums.METRIC_BITS, 20)
+    parts = (
+        fixed_point.encode(np.concatenate([A.ravel(), w]), bits, bound),
+        fixed_point.encode(told, fixed_point.METRIC_BITS, 20),
+    )
     return np.concatenate(parts)
 
 
@@ -285,7 +247,7 @@ def open_sum(payload: Payload, identity: Identity, settings: Settings, context: 
     turn = vault.turns.get(t)
     if turn is None or not turn.answer or payload.scalar("roster", str) != sums.digest(vault.roster).hex():
         raise ProtocolError(f"{identity.name} has sent nothing for round {t} among these clients")
-    roster = _roster(vault.roster, vault, identity, checked=True)
+    roster = read_roster(vault.roster, vault, identity.name, None)  # checked when it came
     n, own, mark = len(roster.names), roster.own, bytes.fromhex(turn.context)
     present = payload.array("present", (n,), "b")
     least = max(sums.threshold(n), settings.quorum or settings.n_clients)
@@ -295,7 +257,7 @@ def open_sum(payload: Payload, identity: Identity, settings: Settings, context: 
     if turn.opened not in ("", text):
         raise ProtocolError(f"{identity.name} has helped to open another sum of round {t}")
     sealed = payload.array("shares", (n, SEALED), "u")
-    told = np.zeros((n, SHARE), dtype=np.uint8)
+    told = np.zeros((n, shamir.SHARE), dtype=np.uint8)
     seeds, mine = roster.pair_seeds(mark), _own_shares(vault, mark, n)
     for j in range(n):
         if j == own:
@@ -318,31 +280,9 @@ def _unsealed(roster: Roster, sender: int, sealed: bytes, context: bytes) -> byt
 
 def _own_shares(vault: Vault, context: bytes, n: int) -> list[bytes]:
     """Return the n shares of the seed of the client's own mask; the same whenever they are asked."""
-    seed = vault.derive("own", context)
-    return sums.split_secret(seed, n, sums.threshold(n), vault.derive("shares", context))
-
-
-def _roster(text: str, vault: Vault, identity: Identity, *, checked: bool) -> Roster:
-    """Read the list of a round's clients, and check their cards unless that was done before."""
-    name, certs = identity.name, None if checked else _certs(identity)
-    try:
-        pairs = [(check_name(str(who)), str(card)) for who, card in json.loads(text)]
-    except (ValueError, TypeError, RecursionError):
-        raise ProtocolError(f"{name} was sent a list of clients that cannot be read") from None
-    names = [who for who, _ in pairs]
-    if len(set(names)) < len(names) or name not in names:
-        raise ProtocolError(f"{name} was sent a list of clients that holds it not, or one twice")
-    keys = [read_card(card, vault.run, who, certs) for who, card in pairs]
-    own, private = names.index(name), vault.private_key
-    if keys[own] != sums.public_key(private):
-        raise ProtocolError(f"{name} was sent a list of clients with another key of its own")
-    if len(set(keys)) < len(keys):
-        raise ProtocolError(f"{name} was sent a list of clients with one key twice")
-    try:
-        shared = [b"" if i == own else sums.agreed_secret(private, key) for i, key in enumerate(keys)]
-    except SecureSumError as error:
-        raise ProtocolError(f"{name} was sent a list of clients in which {error}") from None
-    return Roster(names, shared, own)
+    t = sums.threshold(n)
+    noise = sums.keystream(vault.derive("shares", context), shamir.NOISE * (t - 1))
+    return shamir.split_secret(vault.derive("own", context), n, t, noise)
 
 
 def _vault(identity: Identity, settings: Settings, run: str, context: Context) -> Vault:

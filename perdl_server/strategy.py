@@ -30,7 +30,7 @@ from perdl_server.diagnostics import RunOutcome, warnings
 from perdl_server.federation.members import Member, State
 from perdl_server.federation.messages import Exchange, Question
 from perdl_server.federation.rounds import LAST_WORD, Federation
-from perdl_server.federation.secure import RoundSum, SecureRounds
+from perdl_server.federation.secure import ONLY_SUMS, RoundSum, SecureRounds
 from perdl_server.federation.validation import METRICS, check_update
 from perdl_server.held_out import held_out_summary
 from perdl_server.results import RunFolder
@@ -188,6 +188,8 @@ class PerMA(Strategy):
         """Run up to T rounds, and return why they ended."""
         former, server = self.folder.checkpoint, self.server
         secure = SecureRounds(federation) if self.settings.privacy.mode == "aggregated" else None
+        if secure is not None:
+            self._report.setdefault("secure_sums", {"note": ONLY_SUMS, "void_rounds": []})
         for t in range(former.round + 1 if former else 1, self.settings.rounds + 1):
             with about(round=t):
                 if secure is not None:
@@ -204,7 +206,7 @@ class PerMA(Strategy):
                 mean = sums.means["error_before_update"]
                 error = {"mean": mean}
             else:
-                self._report.setdefault("void_rounds", []).append(t)
+                self._report["secure_sums"]["void_rounds"].append(t)
                 self._checkpoint(federation, t)
                 continue
             result.train_metrics_clientapp[t] = MetricRecord({"error_before_update": mean, "clients": len(rows)})

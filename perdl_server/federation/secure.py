@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from common import fixed_point, shamir
 from common import secure_sum as sums
 from common.errors import FederationError
 from common.protocol import OPEN, UPDATE, Payload, ProtocolError
-from common.secure_sum import FEWEST, METRIC_BITS, SEALED, SEED, SHARE, SecureSumError
+from common.secure_sum import FEWEST, SEALED, SEED
+from common.shamir import SHARE, SharesError
 from perdl_server.federation.members import Member, State
 from perdl_server.federation.messages import Question
 from perdl_server.federation.rounds import Federation
@@ -23,6 +25,12 @@ from perdl_server.federation.validation import METRICS, check_sum
 Floats = NDArray[np.floating]
 Arrays = Mapping[str, NDArray[Any]]
 _log = logging.getLogger("perdl.server")
+
+ONLY_SUMS = (
+    "of rounds the server saw sums over clients alone: errors are means, consensus weighs clients by what they sent, "
+    "and no client is judged by what it sent"
+)
+"""What the summary says of diagnostics that need single clients' answers."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +108,7 @@ class SecureRounds:
         mark = sums.digest(text).hex()
         list_of_clients = np.frombuffer(text.encode(), dtype=np.uint8)
         cards = {name: member.card for name, member in roster.items()}
-        bits = sums.fraction_bits(member.exponent for member in roster.values())
+        bits = fixed_point.fraction_bits(member.exponent for member in roster.values())
         shape = arrays["global_dictionary"].shape
 
         def asked(member: Member) -> bool:
@@ -205,8 +213,8 @@ def unmasked(
         shares = {j: openers[j][i].tobytes() for j in sharers}
         committed = answers[names[i]]["commitment"].tobytes()
         try:
-            seed = sums.join_shares(shares)
-        except SecureSumError:
+            seed = shamir.join_shares(shares)
+        except SharesError:
             seed = b""
         if sums.digest("own seed", seed) != committed:
             raise FederationError(f"the sum cannot be opened: shares of the seed of {names[i]} do not belong together")
@@ -220,8 +228,8 @@ def unmasked(
 
 def _read_sum(total: NDArray[np.uint64], names: list[str], shape: tuple[int, ...], bits: int) -> RoundSum:
     d, r = shape
-    values = sums.decode(total[: r * (d + 1)], bits)
-    means = sums.decode(total[r * (d + 1) :], METRIC_BITS) / len(names)
+    values = fixed_point.decode(total[: r * (d + 1)], bits)
+    means = fixed_point.decode(total[r * (d + 1) :], fixed_point.METRIC_BITS) / len(names)
     return RoundSum(
         names, values[: d * r].reshape(d, r), values[d * r :], dict(zip(METRICS, means.tolist(), strict=True))
     )

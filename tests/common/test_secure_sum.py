@@ -8,41 +8,50 @@ from itertools import chain, combinations, product
 import numpy as np
 import pytest
 
+from common import fixed_point, shamir
 from common import secure_sum as sums
-from common.secure_sum import PRIME, SecureSumError, join_shares, split_secret, threshold
+from common.fixed_point import TooLargeError
+from common.secure_sum import SecureSumError, threshold
+from common.shamir import PRIME, SharesError, join_shares
 
 
 def seed(text="a"):
     return sums.digest(text)
 
 
+def split_secret(secret, n, t, noise_seed):
+    return shamir.split_secret(secret, n, t, sums.keystream(noise_seed, shamir.NOISE * (t - 1)))
+
+
 @pytest.mark.parametrize("n", [1, 3, 10, 50, 300])
 def test_a_sum_in_fixed_point_is_off_by_half_a_step_a_client(n):
     rng = np.random.default_rng(n)
     exponents = rng.integers(-20, 40, n).tolist()
-    bits = sums.fraction_bits(exponents)
+    bits = fixed_point.fraction_bits(exponents)
     x = np.array([rng.uniform(-1, 1, 200) * 2.0**e for e in exponents])
-    total = sum((sums.encode(row, bits, e) for row, e in zip(x, exponents, strict=True)), np.zeros(200, np.uint64))
+    total = sum(
+        (fixed_point.encode(row, bits, e) for row, e in zip(x, exponents, strict=True)), np.zeros(200, np.uint64)
+    )
     exact = [float(sum(map(Fraction, column.tolist()))) for column in x.T]
     step = 2.0**-bits
-    np.testing.assert_allclose(sums.decode(total, bits), exact, rtol=2**-52, atol=n * step / 2)
+    np.testing.assert_allclose(fixed_point.decode(total, bits), exact, rtol=2**-52, atol=n * step / 2)
     assert n * step / 2 <= n * 2.0 ** (max(exponents) + np.ceil(np.log2(n)) - 58)  # what docs/privacy.md states
 
 
 def test_the_largest_numbers_of_all_clients_fit():
     exponents = [3] * 5 + [10, -7]
-    bits = sums.fraction_bits(exponents)
+    bits = fixed_point.fraction_bits(exponents)
     for sign in (1, -1):
-        words = [sums.encode(np.array([sign * 2.0**e]), bits, e) for e in exponents]
-        assert sums.decode(np.sum(words, axis=0, dtype=np.uint64), bits) == sign * sum(2.0**e for e in exponents)
+        words = [fixed_point.encode(np.array([sign * 2.0**e]), bits, e) for e in exponents]
+        assert fixed_point.decode(np.sum(words, axis=0, dtype=np.uint64), bits) == sign * sum(2.0**e for e in exponents)
 
 
 @pytest.mark.parametrize("value", [1.5, -1.5, np.nan, np.inf])
 def test_a_number_above_the_bound_is_refused(value):
-    with pytest.raises(SecureSumError, match="does not fit"):
-        sums.encode(np.array([0.5, value]), 30, 0)
-    with pytest.raises(SecureSumError, match="does not fit"):
-        sums.encode(np.array([0.5]), 60, 0)  # digits that a server chose too many
+    with pytest.raises(TooLargeError, match="does not fit"):
+        fixed_point.encode(np.array([0.5, value]), 30, 0)
+    with pytest.raises(TooLargeError, match="does not fit"):
+        fixed_point.encode(np.array([0.5]), 60, 0)  # digits that a server chose too many
 
 
 @pytest.mark.parametrize("n", [2, 3, 7])
@@ -105,10 +114,10 @@ def test_any_t_shares_tell_the_secret_as_a_linear_solver_says(n, t):
 @pytest.mark.parametrize("t", [2, 3])
 def test_fewer_shares_leave_every_secret_as_likely_as_before(monkeypatch, t):
     p, n = 7, 4
-    monkeypatch.setattr(sums, "PRIME", p)
+    monkeypatch.setattr(shamir, "PRIME", p)
     polynomials = list(product(range(p), repeat=t))
     for places in combinations(range(1, n + 1), t - 1):
-        seen = [(terms[0], *(sums._value(terms, x) for x in places)) for terms in polynomials]
+        seen = [(terms[0], *(shamir._value(terms, x) for x in places)) for terms in polynomials]
         assert len(set(seen)) == len(seen) == p**t  # each secret goes with each view once
 
 
@@ -116,9 +125,9 @@ def test_shares_that_do_not_belong_together_tell_no_secret():
     one, other = (split_secret(seed(text), 4, 3, seed("terms " + text)) for text in "ab")
     try:
         assert join_shares({0: one[0], 1: one[1], 2: other[2]}) not in (seed("a"), seed("b"))
-    except SecureSumError as error:  # when the number is none of 32 bytes
+    except SharesError as error:  # when the number is none of 32 bytes
         assert "do not belong together" in str(error)  # noqa: PT017
-    with pytest.raises(SecureSumError, match="belong together"):
+    with pytest.raises(SharesError, match="belong together"):
         join_shares({0: (PRIME - 1).to_bytes(33, "big")})
 
 
@@ -142,7 +151,7 @@ def test_a_sealed_share_opens_unchanged_for_its_receiver_and_round_alone():
     share = split_secret(seed(), 3, 3, seed("b"))[1]
     sealed = sums.seal(seed("key"), share, b"round 1")
     assert sums.unseal(seed("key"), sealed, b"round 1") == share
-    assert len(share) == sums.SHARE
+    assert len(share) == shamir.SHARE
     assert len(sealed) == sums.SEALED
     wrong = [
         (seed("other"), sealed, b"round 1"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -27,12 +28,12 @@ class Site:
         output = [] if "--resume" in told else ["synthetic", "--output", "served"]
         return self.processes.start("server", "server", *output, *where, *told)
 
-    def arguments(self, name, folder=None):
-        where = ["--server", self.processes.address, "--certs", f"certs/clients/{name}", "--folder", folder or name]
+    def arguments(self, name):
+        where = ["--server", self.processes.address, "--certs", f"certs/clients/{name}", "--folder", name]
         return ["client", "--name", name, *where]
 
-    def client(self, name, folder=None):
-        return self.processes.start(name, *self.arguments(name, folder))
+    def client(self, name):
+        return self.processes.start(name, *self.arguments(name))
 
     def dying(self, name, moment, t):
         script = [sys.executable, HERE / "dying_client.py", moment, t, f"{name} {moment} {t}"]
@@ -75,19 +76,20 @@ def test_clients_killed_at_every_moment_and_restarted_cost_no_bit(processes):
     np.testing.assert_allclose(processes.dictionary(), processes.dictionary("guarded"), atol=1e-9)
 
 
-def test_a_client_back_without_its_folder_has_another_key_and_one_round_is_void(processes):
+def test_a_client_back_without_its_state_has_another_key_and_one_round_is_void(processes):
     site = Site(processes, 3)
     site.server("-c", "n_clients=3", "-c", "rounds=4", *RUN)
     for name in site.names[:2]:
         site.client(name)
     site.dying("client-3", "open", 2)
     site.killed("client-3")  # three of three are needed, so the sum waits for it
-    site.client("client-3", folder="another")
+    shutil.rmtree(processes.folder / "client-3" / "state")
+    site.client("client-3")
     assert processes.wait("server") == 0, processes.log("server")
     for name in site.names:
         assert processes.wait(name, 60) == 0, processes.log(name)
         assert "Traceback" not in processes.log(name)
-    assert processes.summary()["void_rounds"] == [2]
+    assert processes.summary()["secure_sums"]["void_rounds"] == [2]
     assert [(row["round"], row["clients"]) for row in processes.rounds()] == [(1, 3), (3, 3), (4, 3)]
 
 

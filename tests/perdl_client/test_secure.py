@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 from flwr.app import Context, RecordDict
 
+from common import fixed_point, shamir
 from common import secure_sum as sums
 from common.protocol import ProtocolError, pack, unpack
 from common.settings import changed, load_settings
 from perdl.engines.in_process import simulation
 from perdl_client import secure
 from perdl_client.identity import Identity
+from perdl_client.roster import read_roster
 from perdl_client.vault import Turn, Vault
 from perdl_server.federation.secure import unmasked
 
@@ -61,7 +63,7 @@ class Clients:
         for identity, context in zip(self.identities, self.contexts, strict=True):
             told = secure.introduction(identity, self.settings, RUN, lambda: Y, context)
             self.cards[identity.name] = told["card"]
-            self.bits = sums.fraction_bits([told["exponent"]] * n)
+            self.bits = fixed_point.fraction_bits([told["exponent"]] * n)
 
     def restart(self):
         self.contexts = [
@@ -120,8 +122,8 @@ def test_the_sum_of_fewer_openers_than_needed_stays_closed():
     assert sums.threshold(5) == 4
     shares = {i: told[clients.names[i]][0].tobytes() for i in range(3)}
     try:
-        seed = sums.join_shares(shares)
-    except sums.SecureSumError:
+        seed = shamir.join_shares(shares)
+    except shamir.SharesError:
         seed = b""
     assert sums.digest("own seed", seed) != answers["client-1"]["commitment"].tobytes()
 
@@ -201,7 +203,7 @@ def test_of_each_other_client_one_kind_of_secret_is_told():
     present = np.array([1, 1, 1, 1, 0], bool)
     told = clients.open(0, present, answers)
     vault = secure._vault(clients.identities[0], clients.settings, RUN, clients.contexts[0])
-    roster = secure._roster(vault.roster, vault, clients.identities[0], checked=True)
+    roster = read_roster(vault.roster, vault, "client-1", None)
     pairs = roster.pair_seeds(bytes.fromhex(vault.turns[1].context))
     rows = {row.tobytes() for row in told}
     assert {j for j, seed in pairs.items() if seed + b"\0" in rows} == {4}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from typing import ClassVar
 
@@ -15,6 +16,8 @@ from common.errors import FederationError, SettingsError
 from common.protocol import FINISH, INITIALISE, OPEN, UPDATE, pack, unpack
 from common.settings import load_settings
 from perdl.engines.in_process import InProcessGrid, run_in_process, simulation
+from perdl.monitoring.progress import describe_round
+from perdl.report.page import render_report
 from perdl_client.app import app as client_app
 from perdl_server.app import app as server_app
 from perdl_server.app import run
@@ -223,10 +226,24 @@ def test_a_round_that_cannot_be_opened_is_void_and_the_next_one_goes_on(tmp_path
     told = ["n_clients=8", "quorum=6", "rounds=4", "join_timeout=0.3", "privacy=aggregated"]
     lost = losing(update_2_1="question", open_2_3="question")
     summary, found, _ = over(lost, tmp_path, *told)
-    assert summary["void_rounds"] == [2]
+    assert summary["secure_sums"]["void_rounds"] == [2]
     assert [(row["round"], row["clients"]) for row in rounds(tmp_path)] == [(1, 8), (3, 6), (4, 6)]
     assert "round 2 is void, and its sum stays closed: opening round 2: 6 of 7 clients answered" in caplog.text
     assert np.isfinite(found).all()
+
+
+def test_the_report_says_why_it_tells_less(tmp_path):
+    summary, _, _ = federate(tmp_path, "n_clients=3", "rounds=3", "privacy=aggregated")
+    note = "of rounds the server saw sums over clients alone"
+    assert summary["secure_sums"]["note"].startswith(note)
+    text = " ".join(render_report(tmp_path).split())
+    assert f"O{note[1:]}" in text
+    assert "each one&#39;s own is not known, for rounds are secure sums" in text
+    assert "None" not in re.sub(r"<script.*?</script>|<style.*?</style>", "", text)
+    row = rounds(tmp_path)[-1]
+    assert describe_round(row).startswith(
+        f"change {row['change']:.1e}  error {row['error_before_update']['mean']:.2g} in"
+    )
 
 
 def spoiling(kind, t, client, spoil):
