@@ -20,6 +20,7 @@ from common.learners import LEARNERS
 from common.learning_settings import LearningSettings
 from common.privacy_settings import PrivacySettings
 from common.registered import NameIn
+from common.secure_sum import FEWEST, threshold
 from common.settings_errors import first_error, toml_error
 
 Dtype = Literal["float64", "float32"]
@@ -90,6 +91,8 @@ class Settings(LearningSettings):  # numpydoc ignore=PR01
             raise ValueError(f"quorum = {self.quorum}: must be at most n_clients = {self.n_clients}")
         for name in ("", *self.clients):
             self._check_client(name)
+        if self.privacy.mode == "aggregated":
+            self._check_sums()
         return self
 
     def _check_private(self) -> None:
@@ -117,6 +120,30 @@ class Settings(LearningSettings):  # numpydoc ignore=PR01
                 wrong.append(f"outliers = {one.outliers}{where}")
         if wrong:
             raise ValueError(f"{wrong[0]}: {why}")
+
+    def _check_sums(self) -> None:
+        """Raise unless rounds can be sums over clients of which the server sees no summand."""
+        why = 'where privacy = "aggregated"'
+        if AGGREGATIONS[self.aggregation].robust:
+            fitting = ", ".join(name for name, kind in AGGREGATIONS.items() if not kind.robust)
+            raise ValueError(
+                f'aggregation = "{self.aggregation}": must be one of {fitting} {why}: the server sees sums over '
+                f"clients alone, and {self.aggregation} compares clients with each other"
+            )
+        if self.sharing == "some":
+            raise ValueError(
+                f'sharing = "some": must be "all" {why}: who shares which atom is found by comparing clients each round'
+            )
+        if self.n_clients < FEWEST:
+            raise ValueError(
+                f"n_clients = {self.n_clients}: must be {FEWEST} or more {why}, for a sum of two tells each the other's"
+            )
+        least = threshold(self.n_clients)
+        if self.quorum is not None and self.quorum < least:
+            raise ValueError(
+                f"quorum = {self.quorum}: must be {least} or more of {self.n_clients} clients {why}, for fewer cannot "
+                "open a sum"
+            )
 
     def _check_client(self, name: str) -> None:
         one, where = self.for_client(name), f" (clients.{name})" if name else ""

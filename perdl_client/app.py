@@ -25,7 +25,7 @@ from common.errors import DataError, PerdlError, SettingsError
 from common.learning_settings import LearningSettings
 from common.logs import FAULT, about, join_log, log_file
 from common.mask import fingerprint
-from common.protocol import FINISH, INITIALISE, SCALE, UPDATE, Payload, ProtocolError, Scalar, pack, unpack
+from common.protocol import FINISH, INITIALISE, OPEN, SCALE, UPDATE, Payload, ProtocolError, Scalar, pack, unpack
 from common.settings import Settings, settings_from_values
 from common.simulation import is_simulation
 from common.statistics import largest_feature_share, mean_share, rms
@@ -40,6 +40,7 @@ from perdl_client.learning.evaluation import evaluate_client
 from perdl_client.learning.local_update import relative_error
 from perdl_client.learning.missing import codes_of, zero_filled
 from perdl_client.model import ClientModel, carried, save_model, shares
+from perdl_client.secure import begin_round, introduction, open_sum
 from perdl_client.state import ALL_SHARED, NOTHING_USED, ClientState, find_state, save_state
 
 Floats = NDArray[np.floating]
@@ -88,6 +89,20 @@ def on_update(message: Message, context: Context) -> Message:
         This node's context, which keeps the client's state.
     """
     return _answer(_update, message, context)
+
+
+@app.train(OPEN.partition(".")[2])
+def on_open(message: Message, context: Context) -> Message:
+    """Answer with what the server needs of this client to open a round's sum (``privacy = "aggregated"``).
+
+    Parameters
+    ----------
+    message : flwr.app.Message
+        The server's message.
+    context : flwr.app.Context
+        This node's context, which keeps the client's state.
+    """
+    return _answer(_open, message, context)
 
 
 @app.train(FINISH.partition(".")[2])
@@ -151,14 +166,20 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
     identity = Identity.of(context.node_config)
     run = payload.scalar("run", str)
     state = find_state(run, context, identity.state_folder())
-    if state is not None and state.step > 0:  # the client has answered a round: its atoms are split
-        return pack({}, client=identity.name, step=state.step)
     text = state.settings if state is not None else payload.scalar("settings", str)
     settings = _settings(text)
     secret = identity.secret(settings)
+
+    def key() -> dict[str, Scalar]:
+        if settings.privacy.mode != "aggregated":
+            return {}
+        return introduction(identity, settings, run, lambda: _data(identity, settings, run, state, context).Y, context)
+
+    if state is not None and state.step > 0:  # the client has answered a round: its atoms are split
+        return pack({}, client=identity.name, step=state.step, **key())
     learning = identity.learning(settings)
     data = _data(identity, settings, run, state, context)
-    Y = data.Y
+    Y, card = data.Y, key()
     client = ClientLearner(
         Y,
         learning,
@@ -193,6 +214,7 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
         "n_atoms": r,
         "shape": "x".join(map(str, data.cut.piece)),
         "names": names,
+        **card,
     }
     if settings.privacy.mode != "private":  # exact measures of all samples
         channels = data.cut.channels if data.cut.kind == "window" else 0
@@ -230,6 +252,8 @@ def _update(payload: Payload, context: Context) -> RecordDict:
     asked = hashlib.sha256(np.ascontiguousarray(D_g).tobytes()).hexdigest()[:16]
     if settings.privacy.mode == "private":
         _check_budget(identity, settings, state.run, step, asked, context)
+    aggregated = settings.privacy.mode == "aggregated"
+    masked = begin_round(payload, identity, settings, step, context) if aggregated else None
     client, _ = _learner(identity, settings, state, payload, D_g, context, f"round {step} {asked}")
     new = client.update(D_g, step)
     mask, own = identity.mask(settings, state.run, len(D_g)), new.contribution(settings.aggregation)
@@ -250,7 +274,11 @@ def _update(payload: Payload, context: Context) -> RecordDict:
         watch=client.watch,
         asked=asked,
     )
+    if masked is not None:
+        arrays = masked.answer(new, settings.aggregation)
     save_state(after, context, identity.state_folder())
+    if masked is not None:
+        return pack(arrays, client=identity.name, round=step)
     scalars: dict[str, Scalar] = {"round": step, "reassigned": new.reassigned}
     if settings.privacy.mode != "private":
         scalars |= {"error_before_update": new.error, "nonzeros": new.nonzeros}
@@ -266,6 +294,15 @@ def _check_budget(identity: Identity, settings: Settings, run: str, step: int, a
     newest = find_state(run, context, identity.state_folder(), before=step + 1)
     if newest is not None and newest.step == step and newest.asked != asked:
         raise ProtocolError(f"{identity.name} has answered round {step} for another D^g; epsilon pays for one answer")
+
+
+def _open(payload: Payload, context: Context) -> RecordDict:
+    identity = Identity.of(context.node_config)
+    state = find_state(payload.scalar("run", str), context, identity.state_folder())
+    if state is None:
+        raise ProtocolError(f"{identity.name} has no state of this run")
+    told = open_sum(payload, identity, _settings(state.settings), context)
+    return pack(told, client=identity.name, round=payload.scalar("round", int))
 
 
 def _finish(payload: Payload, context: Context) -> RecordDict:

@@ -32,6 +32,7 @@ from perdl_server.diagnostics import RunOutcome, warnings
 from perdl_server.federation.members import Member, State
 from perdl_server.federation.messages import Exchange, Question
 from perdl_server.federation.rounds import LAST_WORD, Federation
+from perdl_server.federation.secure import ONLY_SUMS, RoundSum, SecureRounds
 from perdl_server.federation.validation import MEASURES, METRICS, check_update
 from perdl_server.held_out import held_out_summary
 from perdl_server.results import RunFolder
@@ -188,19 +189,34 @@ class PerMA(Strategy):
     def _rounds(self, federation: Federation, result: Result) -> str:
         """Run up to T rounds, and return why they ended."""
         former, server = self.folder.checkpoint, self.server
+        secure = SecureRounds(federation) if self.settings.privacy.mode == "aggregated" else None
+        if secure is not None:
+            self._report.setdefault("secure_sums", {"note": ONLY_SUMS, "void_rounds": []})
         for t in range(former.round + 1 if former else 1, self.settings.rounds + 1):
             with about(round=t):
-                check = partial(self._check, t)
-                answers = federation.ask(Question(UPDATE, f"round {t}", check, self._arrays(), {"round": t}))
-            rows = self._aggregate(t, answers)
-            errors = [row["error_before_update"] for row in rows if "error_before_update" in row]
-            told = {"error_before_update": float(np.mean(errors))} if errors else {}
+                if secure is not None:
+                    sums = secure.round(t, self._arrays())
+                else:
+                    check = partial(self._check, t)
+                    answers = federation.ask(Question(UPDATE, f"round {t}", check, self._arrays(), {"round": t}))
+            if secure is None:
+                rows = self._aggregate(t, answers)
+                errors = [row["error_before_update"] for row in rows if "error_before_update" in row]
+                error, told = spread(errors), {"error_before_update": float(np.mean(errors))} if errors else {}
+            elif sums is not None:
+                rows = self._aggregate_sum(t, sums)
+                error = {"mean": sums.means["error_before_update"]}
+                told = {"error_before_update": error["mean"]}
+            else:
+                self._report["secure_sums"]["void_rounds"].append(t)
+                self._checkpoint(federation, t)
+                continue
             result.train_metrics_clientapp[t] = MetricRecord({**told, "clients": len(rows)})
             row = {
                 "round": t,
                 "change": server.change,
                 "consensus": spread(server.shared_consensus.tolist()),
-                "error_before_update": spread(errors),
+                "error_before_update": error,
                 "clients": len(rows),
                 "bytes": sum(sum(phase.values()) for phase in federation.exchange.bytes.values()),
                 "seconds": time.monotonic() - self._began,
@@ -236,6 +252,12 @@ class PerMA(Strategy):
             | {key: payload.scalars[key] for key in MEASURES + METRICS if key in payload.scalars}
             for member, payload in answers
         ]
+
+    def _aggregate_sum(self, t: int, sums: RoundSum) -> list[dict[str, Any]]:
+        """Compute D^g from the sums of round ``t``, and return which clients took part."""
+        self.server.aggregate_sum(sums.contributions, sums.weights, len(sums.names))
+        self._report["rounds"] = t
+        return [{"round": t, "client": name} for name in sums.names]
 
     def _checkpoint(self, federation: Federation, t: int, ended: str = "") -> None:
         members = federation.members

@@ -222,6 +222,8 @@ def client(
         missing,
         secret,
     )
+    if certs is not None:  # with it the client signs its key for secure sums
+        told["certs"] = str(certs.resolve())
     if stock:
         memory.clear()  # flower-supernode reads the file itself
         raise typer.Exit(run_stock(server, told, credentials))

@@ -179,6 +179,10 @@ def _lead(result: RunResult) -> str:
     if consensus is not None and rounds:
         agree = "Clients agree on every shared atom" if consensus >= 0.9 else "Clients do not agree on all shared atoms"
         text += f" {agree} (least consensus {consensus:.3f})."
+    if sums := s.get("secure_sums"):
+        text += f" {sentence_case(sums['note'])}"
+        if void := sums["void_rounds"]:
+            text += f" {counted(len(void), 'round')} could not be opened and counted for nothing."
     if explained_parts(result):
         text += f" {main_finding(result)}"
     if "held_out" in s:

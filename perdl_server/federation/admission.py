@@ -23,6 +23,7 @@ _log = logging.getLogger("perdl.server")
 
 _LARGEST = 1e6  # largest norm of a first atom: most are near one, and up to this they do no harm
 _FACTS = {"start_error": _LARGEST, "mean_share": 1 + 1e-6, "largest_feature_share": 1 + 1e-6}  # largest values
+_LONGEST_CARD = 8192  # characters of a client's signed key; some 1,200 are usual
 _LOOK = 0.5  # seconds between two requests for the list of nodes; each costs the SuperLink about 10 ms
 
 
@@ -194,9 +195,14 @@ def read_introduction(payload: Payload, node: Node, settings: Settings) -> Membe
         raise KeyMismatchError(
             f"its key is that of {node.key_name}, but it calls itself {name}: start it with its own name"
         )
+    aggregated = settings.privacy.mode == "aggregated"  # its public key
+    card = payload.scalar("card", str) if aggregated else ""
+    if len(card) > _LONGEST_CARD:
+        raise ProtocolError(f"{name} sent a key of {len(card)} characters")
+    bound = _number(payload, "exponent", int, -1000, 1000) if aggregated else 0
     step = _number(payload, "step", int, 0, 2**31)
     if step > 0:
-        return Member(name, {}, node.id, step=step, returning=True)
+        return Member(name, {}, node.id, step=step, returning=True, card=card, exponent=bound)
     with np.errstate(over="ignore"):
         dictionary = payload.array("dictionary", (-1, -1)).astype(settings.dtype, copy=False)
         usage = payload.array("usage", (dictionary.shape[1],)).astype(settings.dtype, copy=False)
@@ -219,7 +225,16 @@ def read_introduction(payload: Payload, node: Node, settings: Settings) -> Membe
     if "secret" in payload.scalars:
         facts["secret"] = one_line(payload.scalar("secret", str), 50)
     returning = payload.scalar("returning", bool)
-    return Member(name, facts, node.id, returning=returning, dictionary=dictionary, usage=usage)
+    return Member(
+        name,
+        facts,
+        node.id,
+        returning=returning,
+        dictionary=dictionary,
+        usage=usage,
+        card=card,
+        exponent=bound,
+    )
 
 
 def _number(payload: Payload, key: str, kind: type, least: float, most: float) -> Any:

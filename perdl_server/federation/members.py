@@ -56,6 +56,12 @@ class Member:
         Energies of these atoms.
     indices : (r_g,) int array, optional
         Which of these atoms are global, -1 where it has none. They are sent until it has answered a message.
+    card : str
+        With secure sums what it said of its key; the server only passes it on.
+    exponent : int
+        With secure sums e, where its numbers are at most 2^e.
+    roster : str
+        Digest of the clients' keys with which it answered last; it is sent them until then.
     """
 
     name: str
@@ -68,6 +74,9 @@ class Member:
     dictionary: Floats = field(default_factory=lambda: np.empty((0, 0)))
     usage: Floats = field(default_factory=lambda: np.empty(0))
     indices: NDArray[np.intp] | None = None
+    card: str = ""
+    exponent: int = 0
+    roster: str = ""
 
 
 class Members(list[Member]):
@@ -146,7 +155,7 @@ class Members(list[Member]):
             member = new
             self.append(member)
             self.sort(key=lambda member: natural_key(member.name))
-        member.node = new.node
+        member.node, member.card, member.exponent, member.roster = new.node, new.card, new.exponent, ""
         if not self._server.matched:
             member.facts, member.dictionary, member.usage = new.facts, new.dictionary, new.usage
             return member
