@@ -10,7 +10,7 @@ import json
 import logging
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 import numpy as np
@@ -40,6 +40,7 @@ from perdl_client.learning.evaluation import evaluate_client
 from perdl_client.learning.local_update import relative_error
 from perdl_client.learning.missing import codes_of, zero_filled
 from perdl_client.model import ClientModel, carried, save_model, shares
+from perdl_client.record import record
 from perdl_client.secure import begin_round, introduction, open_sum
 from perdl_client.state import ALL_SHARED, NOTHING_USED, ClientState, find_state, save_state
 
@@ -130,6 +131,7 @@ def _answer(handle: Callable[[Payload, Context], RecordDict], message: Message, 
             stack.enter_context(about(client=Identity.of(context.node_config).name, **known))
             with one_blas_thread():
                 answer = Message(handle(payload, context), reply_to=message)
+            _record(answer, message, context)
             _log.info("answered %s in %.3f s", message.metadata.message_type, time.monotonic() - began)
             return answer
         except PerdlError as error:
@@ -142,7 +144,18 @@ def _answer(handle: Callable[[Payload, Context], RecordDict], message: Message, 
         except Exception as error:
             _log.exception("unforeseen failure")
             reason = f"{type(error).__name__} (details are in {_where_to_read()})"
-    return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+    answer = Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+    with suppress(OSError):  # it holds no data
+        _record(answer, message, context)
+    return answer
+
+
+def _record(answer: Message, message: Message, context: Context) -> None:
+    """Write down what is about to leave, if the client keeps a record. Without it nothing leaves."""
+    identity = Identity.of(context.node_config)
+    if (folder := identity.record_folder()) is not None:
+        run = unpack(message.content).scalars.get("run", "")
+        record(folder, answer, message.metadata.message_type, str(run))
 
 
 def _tell_of_disk(error: OSError) -> None:

@@ -175,6 +175,10 @@ class Identity:
         """
         return self.state_folder() or Path(settings.output) / "clients" / self.name
 
+    def record_folder(self) -> Path | None:
+        """Return the folder of the record of what leaves; None if the client keeps none."""
+        return self.state_folder() if self.node_config.get("record") else None
+
     def state_folder(self) -> Path | None:
         """Return the folder that survives a restart; None in a simulation, whose clients end with the run."""
         if is_simulation():

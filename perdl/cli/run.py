@@ -179,6 +179,7 @@ def client(
     secret: Annotated[
         Path | None, typer.Option(help="file that all clients of a masked run have; perdl certs makes one")
     ] = None,
+    record: Annotated[bool, typer.Option("--record", help="keep a record of what leaves, for perdl audit")] = False,
     override: OverrideOption = [],  # noqa: B006
     wait: Annotated[float, typer.Option(min=0, max=1e9, help="seconds to wait for a server that is not there")] = 300.0,
     stock: Annotated[bool, typer.Option(help="run Flower's own flower-supernode instead")] = False,
@@ -221,6 +222,7 @@ def client(
         drop,
         missing,
         secret,
+        record,
     )
     if certs is not None:  # with it the client signs its key for secure sums
         told["certs"] = str(certs.resolve())

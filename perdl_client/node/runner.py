@@ -39,6 +39,7 @@ def node_config(
     drop: str | None = None,
     missing: str = "refuse",
     secret: Path | None = None,
+    record: bool = False,
 ) -> tuple[dict[str, Scalar], Memory]:
     """Check a client's data. Return the node's settings, and the memory that holds the samples.
 
@@ -66,6 +67,8 @@ def node_config(
         Whether NaN and empty cells of tables mark what was not measured.
     secret : Path, optional
         File of the secret that all clients of a masked run share.
+    record : bool
+        Whether to keep a record of what leaves, for ``perdl audit``.
 
     Raises
     ------
@@ -93,6 +96,8 @@ def node_config(
     except OSError as error:
         raise PerdlError(f"cannot write to {place}: {error.strerror}; choose another --folder") from None
     told["folder"] = str(place)
+    if record:
+        told["record"] = True
     if secret is not None:
         read_secret(secret)
         told["secret"] = str(secret.resolve())
