@@ -56,7 +56,7 @@ class Roster:
         return sums.derive(self.secrets[other], "share", context, self.names[sender], self.names[receiver])
 
 
-def read_roster(text: str, vault: Vault, name: str, certs: Path | None) -> Roster:
+def read_roster(text: str, vault: Vault, name: str, certs: Path | None, most: int) -> Roster:
     """Read the list of a round's clients and check their cards.
 
     Parameters
@@ -69,6 +69,8 @@ def read_roster(text: str, vault: Vault, name: str, certs: Path | None) -> Roste
         The client.
     certs : Path, optional
         Folder of the client's certificates. Without it no signature is checked.
+    most : int
+        Most clients that the run may have.
 
     Raises
     ------
@@ -80,6 +82,8 @@ def read_roster(text: str, vault: Vault, name: str, certs: Path | None) -> Roste
     except (ValueError, TypeError, RecursionError):
         raise ProtocolError(f"{name} was sent a list of clients that cannot be read") from None
     names = [who for who, _ in pairs]
+    if len(names) > most:
+        raise ProtocolError(f"{name} was sent a list of {len(names)} clients, and the run has {most} at most")
     if len(set(names)) < len(names) or name not in names:
         raise ProtocolError(f"{name} was sent a list of clients that holds it not, or one twice")
     keys = [read_card(card, vault.run, who, certs) for who, card in pairs]

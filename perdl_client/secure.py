@@ -34,6 +34,7 @@ from perdl_client.vault import Turn, Vault, find_vault, save_vault
 
 Floats = NDArray[np.floating]
 Arrays = dict[str, NDArray[Any]]
+_MOST_BITS = 1100  # digits after the point; doubles have no more
 _log = logging.getLogger("perdl.client")
 
 
@@ -117,7 +118,11 @@ def begin_round(payload: Payload, identity: Identity, settings: Settings, t: int
     text = text or vault.roster
     if sums.digest(text).hex() != told:
         raise ProtocolError(f"{identity.name} was not sent the list of this round's clients that was announced")
-    roster = read_roster(text, vault, identity.name, None if text == vault.roster else _certs(identity))
+    roster = read_roster(
+        text, vault, identity.name, None if text == vault.roster else _certs(identity), settings.n_clients
+    )
+    if abs(bits) > _MOST_BITS:
+        raise ProtocolError(f"{identity.name} was asked for numbers of {bits} digits")
     least = max(FEWEST, settings.quorum or settings.n_clients)
     if len(roster.names) < least:
         raise ProtocolError(f"{identity.name} takes part in sums of {least} clients at least, not {len(roster.names)}")
@@ -248,7 +253,7 @@ def open_sum(payload: Payload, identity: Identity, settings: Settings, context: 
     turn = vault.turns.get(t)
     if turn is None or not turn.answer or payload.scalar("roster", str) != sums.digest(vault.roster).hex():
         raise ProtocolError(f"{identity.name} has sent nothing for round {t} among these clients")
-    roster = read_roster(vault.roster, vault, identity.name, None)  # checked when it came
+    roster = read_roster(vault.roster, vault, identity.name, None, settings.n_clients)  # checked when it came
     n, own, mark = len(roster.names), roster.own, bytes.fromhex(turn.context)
     present = payload.array("present", (n,), "b")
     least = max(sums.threshold(n), settings.quorum or settings.n_clients)

@@ -203,7 +203,7 @@ def test_of_each_other_client_one_kind_of_secret_is_told():
     present = np.array([1, 1, 1, 1, 0], bool)
     told = clients.open(0, present, answers)
     vault = secure._vault(clients.identities[0], clients.settings, RUN, clients.contexts[0])
-    roster = read_roster(vault.roster, vault, "client-1", None)
+    roster = read_roster(vault.roster, vault, "client-1", None, 5)
     pairs = roster.pair_seeds(bytes.fromhex(vault.turns[1].context))
     rows = {row.tobytes() for row in told}
     assert {j for j, seed in pairs.items() if seed + b"\0" in rows} == {4}
@@ -233,6 +233,7 @@ def test_a_tampered_share_is_refused_and_nothing_is_told():
     ("spoil", "why"),
     [
         (lambda cards: cards.pop("client-1"), "holds it not"),
+        (lambda cards: cards.update({"client-9": cards["client-3"]}), "list of 5 clients, and the run has 4 at most"),
         (lambda cards: cards.pop("client-2"), "sums of 4 clients at least, not 3"),
         (lambda cards: cards.update({"client-2": cards["client-3"]}), "one key twice"),
         (lambda cards: cards.update({"client-1": cards["client-3"]}), "another key of its own"),
@@ -257,6 +258,14 @@ def test_an_announced_list_that_does_not_come_is_missed():
         clients.begin(0, short)
     clients.begin(0, question)
     clients.begin(0, short)  # now it is known
+
+
+@pytest.mark.parametrize("bits", [10**30, -(10**30), 1101])
+def test_digits_that_cannot_be_are_refused(bits):
+    clients = Clients(3)
+    clients.bits = bits
+    with pytest.raises(ProtocolError, match="client-1 was asked for numbers of"):
+        clients.begin(0, clients.question(1))
 
 
 def test_old_rounds_are_not_taken_up_again():

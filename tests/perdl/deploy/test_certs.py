@@ -320,6 +320,6 @@ def test_the_command_tells_what_it_made(tmp_path):
     command = ["certs", str(tmp_path / "certs"), "--host", "192.0.2.7", "--client", "ada", "--client", "bob"]
     first, second = (CliRunner().invoke(app, command) for _ in range(2))
     assert first.exit_code == second.exit_code == 0
-    assert first.stdout.count("made ") == 8
+    assert first.stdout.count("made ") == 10
     assert "has all of that already" in second.stdout
     check_certs(tmp_path / "certs", "192.0.2.7")
