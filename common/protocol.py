@@ -16,8 +16,12 @@ initialise     settings (JSON, seed included)                          ``diction
 update         ``global_dictionary`` (d, r^g), ``round``; before its   ``contribution`` (d, r^g); for ``energy`` also
                first answer: the client's own ``indices``, -1 where    ``energies`` (r^g,); scalars
                it has no such atom
+measure        ``global_dictionary`` (d, r^g); ``indices`` as above;   ``held_out`` and ``held_out_error``: the number
+               ends a trial of a search of settings                    of held-out samples and their error; nothing
+                                                                       if there are none
 finish         ``global_dictionary`` (d, r^g); ``indices`` as above;   scalars, with ``evaluation.held_out`` also
-               if the run ends early, ``reason``                       those of :mod:`common.evaluation`
+               if the run ends early, ``reason``; after a search       those of :mod:`common.evaluation`
+               of settings only ``trials``, their number
 =============  ======================================================  ===========================================
 
 With ``sharing = "some"`` update and finish also carry to the client its own ``members`` (r^g,), the atoms that it
@@ -51,6 +55,9 @@ open           ``round``, ``roster``; ``present`` (n,): who is in the  ``told`` 
 
 Every message from the server carries ``run``, the run's id, which stays the same when the run is resumed. Every answer
 carries ``client``, the client's name.
+
+A search of settings is many short runs, its trials: ``a1b2/3`` is the id of the third trial of the search ``a1b2``.
+Each begins with initialise and ends with measure.
 """
 
 from __future__ import annotations
@@ -70,9 +77,9 @@ from numpy.typing import NDArray
 from common.errors import PerdlError
 from common.threads import READING_NPY
 
-PROTOCOL = 5
-SCALE, INITIALISE, UPDATE, FINISH = "train.scale", "train.initialise", "train.update", "train.finish"
-OPEN = "train.open"
+PROTOCOL = 6
+SCALE, INITIALISE, UPDATE = "train.scale", "train.initialise", "train.update"
+OPEN, MEASURE, FINISH = "train.open", "train.measure", "train.finish"
 
 Scalar = bool | int | float | str
 
@@ -239,6 +246,17 @@ def payload_bytes(content: RecordDict) -> int:
             total += len(name.encode())
             total += len(value) if isinstance(value, bytes) else len(value.encode()) if isinstance(value, str) else 8
     return total
+
+
+def search_of(run: str) -> str:
+    """Return the search of settings that a run is a trial of: ``a1b2`` of ``a1b2/3``. Any other run is its own.
+
+    Parameters
+    ----------
+    run : str
+        The run's id.
+    """
+    return run.partition("/")[0]
 
 
 def check_name(name: str) -> str:

@@ -212,9 +212,15 @@ class Settings(LearningSettings):  # numpydoc ignore=PR01
             return self.matching
         return "star" if AGGREGATIONS[self.aggregation].robust or self.privacy.mode == "private" else "chain"
 
-    def flat(self) -> dict[str, bool | int | float | str]:
-        """Return the settings that are not None by dotted name, as Flower's run configuration holds them."""
-        return dict(_flatten(self.model_dump(exclude_none=True)))
+    def flat(self, *, given: bool = False) -> dict[str, bool | int | float | str]:
+        """Return the settings that are not None by dotted name, as Flower's run configuration holds them.
+
+        Parameters
+        ----------
+        given : bool
+            Whether to leave out those that no one gave, which have their defaults.
+        """
+        return dict(_flatten(self.model_dump(exclude_none=True, exclude_unset=given)))
 
 
 def load_settings(path: str | Path | None = None, overrides: Sequence[str] = ()) -> Settings:

@@ -1,4 +1,4 @@
-"""The ClientApp: four messages, each one step of PerMA on private data.
+"""The ClientApp: five messages, each one step of PerMA on private data.
 
 Replies hold what ``common.protocol`` lists. They never hold samples, codes or local atoms.
 """
@@ -25,7 +25,20 @@ from common.errors import DataError, PerdlError, SettingsError
 from common.learning_settings import LearningSettings
 from common.logs import FAULT, about, join_log, log_file
 from common.mask import fingerprint
-from common.protocol import FINISH, INITIALISE, OPEN, SCALE, UPDATE, Payload, ProtocolError, Scalar, pack, unpack
+from common.protocol import (
+    FINISH,
+    INITIALISE,
+    MEASURE,
+    OPEN,
+    SCALE,
+    UPDATE,
+    Payload,
+    ProtocolError,
+    Scalar,
+    pack,
+    search_of,
+    unpack,
+)
 from common.settings import Settings, settings_from_values
 from common.simulation import is_simulation
 from common.statistics import largest_feature_share, mean_share, rms
@@ -36,13 +49,13 @@ from perdl_client.data.samples import names_mark
 from perdl_client.data.sources import truth
 from perdl_client.identity import Identity
 from perdl_client.learning.client import ClientLearner
-from perdl_client.learning.evaluation import evaluate_client
+from perdl_client.learning.evaluation import evaluate_client, held_out_error
 from perdl_client.learning.local_update import relative_error
 from perdl_client.learning.missing import codes_of, zero_filled
 from perdl_client.model import ClientModel, carried, save_model, shares
 from perdl_client.record import record
 from perdl_client.secure import begin_round, introduction, open_sum
-from perdl_client.state import ALL_SHARED, NOTHING_USED, ClientState, find_state, save_state
+from perdl_client.state import ALL_SHARED, NOTHING_USED, ClientState, find_state, forget_state, save_state
 
 Floats = NDArray[np.floating]
 _log = logging.getLogger("perdl.client")
@@ -104,6 +117,20 @@ def on_open(message: Message, context: Context) -> Message:
         This node's context, which keeps the client's state.
     """
     return _answer(_open, message, context)
+
+
+@app.train(MEASURE.partition(".")[2])
+def on_measure(message: Message, context: Context) -> Message:
+    """End a trial of a search of settings: answer with the error of held-out samples, and forget the trial.
+
+    Parameters
+    ----------
+    message : flwr.app.Message
+        The server's message.
+    context : flwr.app.Context
+        This node's context, which keeps the client's state.
+    """
+    return _answer(_measure, message, context)
 
 
 @app.train(FINISH.partition(".")[2])
@@ -192,14 +219,14 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
         return pack({}, client=identity.name, step=state.step, **key())
     learning = identity.learning(settings)
     data = _data(identity, settings, run, state, context)
-    Y, card = data.Y, key()
+    Y, card, memory, way = data.Y, key(), memory_of(context), learning.model_dump_json()
     client = ClientLearner(
         Y,
         learning,
         settings.seed,
         identity.name,
         min_samples=identity.min_samples(learning),
-        dictionary=None if state is None else state.local_dictionary,
+        dictionary=memory.first(way) if state is None else state.local_dictionary,
         private=identity.private(settings, run, "start"),
     )
     start = client.start()
@@ -215,8 +242,8 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
     if isinstance(settings.n_global, int) and r < settings.n_global:
         raise SettingsError(f"{identity.name} has {r} atoms, fewer than n_global = {settings.n_global}: lower n_global")
     names = names_mark(data.names)
-    if data.held_out is not None:
-        memory_of(context).keep_first(np.ascontiguousarray(D))
+    if data.held_out is not None or search_of(run) != run:
+        memory.keep_first(D, way)
     save_state(ClientState(run, text, 0, D, used=used, names=names), context, identity.state_folder())
     scalars: dict[str, Scalar] = {
         "client": identity.name,
@@ -318,9 +345,27 @@ def _open(payload: Payload, context: Context) -> RecordDict:
     return pack(told, client=identity.name, round=payload.scalar("round", int))
 
 
+def _measure(payload: Payload, context: Context) -> RecordDict:
+    identity = Identity.of(context.node_config)
+    state, settings, D_g = _resume(payload, context, identity)
+    if settings.privacy.mode in ("aggregated", "private"):
+        raise ProtocolError(
+            f'{identity.name} takes part in no search of settings where privacy = "{settings.privacy.mode}"'
+        )
+    client, data = _learner(identity, settings, state, payload, D_g, context)
+    told: dict[str, Scalar] = {}
+    if data.held_out is not None:
+        Z = data.held_out.Z
+        e = held_out_error(Z, D_g, client.finish(D_g), settings.evaluation.n_nonzero)
+        told = {"held_out": Z.shape[1], "held_out_error": e}
+    # Of a trial the server learns one number, whatever it asks.
+    forget_state(context, identity.state_folder())
+    return pack({}, client=identity.name, **told)
+
+
 def _finish(payload: Payload, context: Context) -> RecordDict:
     identity = Identity.of(context.node_config)
-    if "global_dictionary" not in payload.arrays:  # the run failed before matching: there is no model to write
+    if "global_dictionary" not in payload.arrays:  # no run was matched, or it was a search: there is no model to write
         memory_of(context).clear()
         return pack({}, client=identity.name)
     state, settings, D_g = _resume(payload, context, identity)
@@ -342,7 +387,8 @@ def _finish(payload: Payload, context: Context) -> RecordDict:
         scalars["local_distance"] = dictionary_distance(D_l, known.local_dictionary)
     measures["n_samples"] = Y.shape[1]
     if "reason" not in payload.scalars:  # a run that ends before its time is not kept waiting
-        told = _evaluated(data, client, D_g, D_l, settings, state.step, memory_of(context).first())
+        first = memory_of(context).first(client.learning.model_dump_json())
+        told = _evaluated(data, client, D_g, D_l, settings, state.step, first)
         scalars |= told if settings.privacy.mode != "private" else {}
         measures |= told
     usage = carried(X, zero_filled(Y))
@@ -364,7 +410,8 @@ def _evaluated(
     """Return what the client tells of its held-out samples; nothing if there are none."""
     if data.held_out is None:
         return {}
-    began = ClientLearner(data.Y, client.learning, settings.seed, client.name, dictionary=D)
+    first = None if D is None else np.ascontiguousarray(D)
+    began = ClientLearner(data.Y, client.learning, settings.seed, client.name, dictionary=first)
     found = evaluate_client(data.held_out, began, D_g, D_l, rounds, settings)
     _log.info("%s", found.in_words())
     return found.scalars()
@@ -461,7 +508,8 @@ def _members(identity: Identity, client: ClientLearner, members: NDArray[np.bool
 def _data(identity: Identity, settings: Settings, run: str, state: ClientState | None, context: Context) -> ClientData:
     """Return the samples, after checking that they are like those at the start of the run."""
     memory = memory_of(context)
-    data = memory.recall(run) or memory.keep(run, load_data(identity, settings, memory.take(settings.dtype)))
+    owner = search_of(run)  # trials of a search learn from the same samples
+    data = memory.recall(owner) or memory.keep(owner, load_data(identity, settings, memory.take(settings.dtype)))
     if state is None:
         return data
     d, names = len(state.local_dictionary), names_mark(data.names)

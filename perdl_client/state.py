@@ -142,6 +142,21 @@ def find_state(run: str, context: Context, folder: Path | None, before: int | No
     return None
 
 
+def forget_state(context: Context, folder: Path | None) -> None:
+    """Forget the states of a run that is over.
+
+    Parameters
+    ----------
+    context : flwr.app.Context
+        This node's context.
+    folder : Path, optional
+        The client's folder; None in a simulation.
+    """
+    context.state.config_records.pop(_STATE, None)
+    for path in _files(folder):
+        path.unlink(missing_ok=True)
+
+
 def _unpack(context: Context) -> ClientState:
     payload = unpack(context.state)
     return ClientState(

@@ -9,8 +9,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,18 +21,16 @@ from numpy.typing import NDArray
 from common.errors import PerdlError
 from common.logs import about
 from common.mask import simulated_mask
-from common.protocol import UPDATE, Payload
 from common.settings import Settings
 from common.simulation import is_simulation
-from perdl_server.algorithm.matching import MatchingError
 from perdl_server.algorithm.server import PermaServer
 from perdl_server.checkpoint import Checkpoint
 from perdl_server.diagnostics import RunOutcome, warnings
 from perdl_server.federation.members import Member, State
-from perdl_server.federation.messages import Exchange, Question
+from perdl_server.federation.messages import Exchange
 from perdl_server.federation.rounds import LAST_WORD, Federation
 from perdl_server.federation.secure import ONLY_SUMS, RoundSum, SecureRounds
-from perdl_server.federation.validation import MEASURES, METRICS, check_update
+from perdl_server.federation.steps import arrays_of, match_members, take_round
 from perdl_server.held_out import held_out_summary
 from perdl_server.results import RunFolder
 from perdl_server.summary import describe, final_metrics, spread
@@ -133,7 +130,8 @@ class PerMA(Strategy):
                 self._report["agreed_scale"] = constants
             if former is None:
                 federation.join()
-                self._match(federation)
+                self._report |= match_members(federation)
+                self._checkpoint(federation, 0)
             else:
                 federation.rejoin()
             reason = ended or self._rounds(federation, result)
@@ -169,23 +167,6 @@ class PerMA(Strategy):
         _log.info("going on after round %d", former.round)
         return Federation(self.settings, exchange, former.run, self.server, members)
 
-    def _match(self, federation: Federation) -> None:
-        """Phase 0: find the shared atoms, and give each member its own indices."""
-        members = federation.members
-        try:
-            match = self.server.match(
-                {member.name: member.dictionary for member in members}, [member.usage for member in members]
-            )
-        except MatchingError as error:
-            for member in members:
-                if member.name == error.client:
-                    member.fault = str(error)
-            raise
-        for member, indices in zip(members, match.indices, strict=True):
-            member.indices, member.dictionary = indices, np.empty((0, 0))  # the server keeps no client's atoms
-        self._report |= match.report
-        self._checkpoint(federation, 0)
-
     def _rounds(self, federation: Federation, result: Result) -> str:
         """Run up to T rounds, and return why they ended."""
         former, server = self.folder.checkpoint, self.server
@@ -193,24 +174,21 @@ class PerMA(Strategy):
         if secure is not None:
             self._report.setdefault("secure_sums", {"note": ONLY_SUMS, "void_rounds": []})
         for t in range(former.round + 1 if former else 1, self.settings.rounds + 1):
-            with about(round=t):
-                if secure is not None:
-                    sums = secure.round(t, self._arrays())
-                else:
-                    check = partial(self._check, t)
-                    answers = federation.ask(Question(UPDATE, f"round {t}", check, self._arrays(), {"round": t}))
             if secure is None:
-                rows = self._aggregate(t, answers)
+                rows = take_round(federation, t)
+                self._report["rounds"] = t  # from here on D^g is this round's, also if the run is interrupted
                 errors = [row["error_before_update"] for row in rows if "error_before_update" in row]
                 error, told = spread(errors), {"error_before_update": float(np.mean(errors))} if errors else {}
-            elif sums is not None:
+            else:
+                with about(round=t):
+                    sums = secure.round(t, arrays_of(server))
+                if sums is None:
+                    self._report["secure_sums"]["void_rounds"].append(t)
+                    self._checkpoint(federation, t)
+                    continue
                 rows = self._aggregate_sum(t, sums)
                 error = {"mean": sums.means["error_before_update"]}
                 told = {"error_before_update": error["mean"]}
-            else:
-                self._report["secure_sums"]["void_rounds"].append(t)
-                self._checkpoint(federation, t)
-                continue
             result.train_metrics_clientapp[t] = MetricRecord({**told, "clients": len(rows)})
             row = {
                 "round": t,
@@ -232,26 +210,6 @@ class PerMA(Strategy):
             if wish := self.folder.last_round():  # not saved in the checkpoint, so that the run can be resumed
                 return wish
         return "rounds"
-
-    def _check(self, t: int, payload: Payload, name: str) -> None:
-        """Raise ProtocolError if a client's answer to round ``t`` is not valid."""
-        server = self.server
-        metrics = METRICS if self.settings.privacy.mode == "private" else METRICS + MEASURES
-        check_update(payload, t, server.global_dictionary, server.aggregation, server.members(name), metrics)
-
-    def _aggregate(self, t: int, answers: Sequence[tuple[Member, Payload]]) -> list[dict[str, Any]]:
-        """Compute D^g from the answers of round ``t``, and return the metrics of each client."""
-        arrays = [payload.arrays for _, payload in answers]
-        own = [one["contribution"] for one in arrays]
-        weights = [one.get("energies", np.ones(len(B.T), B.dtype)) for one, B in zip(arrays, own, strict=True)]
-        told = [(one["spread"], one["nearest"]) for one in arrays if "spread" in one]
-        self.server.aggregate(*self.server.gather([member.name for member, _ in answers], own, weights, told))
-        self._report["rounds"] = t  # from here on D^g is this round's, also if the run is interrupted
-        return [
-            {"round": t, "client": member.name}
-            | {key: payload.scalars[key] for key in MEASURES + METRICS if key in payload.scalars}
-            for member, payload in answers
-        ]
 
     def _aggregate_sum(self, t: int, sums: RoundSum) -> list[dict[str, Any]]:
         """Compute D^g from the sums of round ``t``, and return which clients took part."""
@@ -322,13 +280,9 @@ class PerMA(Strategy):
             return D
         return simulated_mask(self.settings.seed, len(D)).show(D)
 
-    def _arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the arrays of D^g that are sent; empty before matching."""
-        return {"global_dictionary": self.server.global_dictionary} if self.server.matched else {}
-
     def _final_arrays(self) -> dict[str, NDArray[Any]]:
         """Return the arrays of the last message: D^g, and which of its atoms are still shared if some may not be."""
-        arrays, server = self._arrays(), self.server
+        arrays, server = arrays_of(self.server), self.server
         return arrays if server.membership is None else {**arrays, "shared": server.membership.shared}
 
     def _not_used(self, *args: Any, **kwargs: Any) -> Any:

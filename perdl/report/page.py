@@ -53,6 +53,7 @@ _WHAT = {
     "superlink.log": "the log of Flower's SuperLink",
     "checkpoint.npz": "what a server needs to resume",
     "checkpoint-before.npz": "the same, one round before",
+    "search.json": "what perdl tune tried to find these settings",
     "clients": "each client's own model",
     "figures": "the figures of this page",
     "state": "what the client needs to go on",

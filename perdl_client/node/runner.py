@@ -148,8 +148,8 @@ def run_client(
     max_wait: float,
     on_event: Callable[[str], None],
     credentials: Credentials | None = None,
-) -> None:
-    """Join a server, answer until the run is over, leave.
+) -> str:
+    """Join a server, answer until the run or the search of settings is over, leave.
 
     Parameters
     ----------
@@ -168,6 +168,11 @@ def run_client(
     credentials : Credentials, optional
         Certificate and keys for TLS; plain text without them.
 
+    Returns
+    -------
+    str
+        What came of it, in words.
+
     Raises
     ------
     FederationError
@@ -180,19 +185,22 @@ def run_client(
 
     failures: list[PerdlError] = []
     news: list[str] = []
+    folder = Path(str(told["folder"]))
+    result = f"its model is in {folder}"
 
     def is_last(message: Message) -> bool:
         return message.metadata.message_type == FINISH
 
     def answer(message: Message, context: Context) -> Message:
+        nonlocal result
         share_memory(context, memory)
         reply = app(message, context)
         if is_last(message):
             failures.extend(_failures(message, reply))
             news.extend(_gain(reply))
+            result = _search(message, memory) or result
         return reply
 
-    folder = Path(str(told["folder"]))
     with locked(folder, "client"), signs_of_life(folder) as beat:
         for place in (folder, folder / "state"):
             remove_leftovers(place)
@@ -213,6 +221,7 @@ def run_client(
         on_event(text)
     for failure in failures:
         raise failure
+    return result
 
 
 def _gain(reply: Message) -> Iterator[str]:
@@ -220,6 +229,18 @@ def _gain(reply: Message) -> Iterator[str]:
     evaluation = None if reply.has_error() else evaluation_of(unpack(reply.content).scalars)
     if evaluation is not None:
         yield evaluation.in_words()
+
+
+def _search(last: Message, memory: Memory) -> str:
+    """Return what a search of settings took from this client; empty if the last message ends a run."""
+    with suppress(ProtocolError, ValueError):
+        trials = unpack(last.content).scalars.get("trials")
+        if isinstance(trials, int):
+            return (
+                f"the server chose settings in {trials} short runs, which showed it {len(memory.ways)} first "
+                "dictionaries of this client; there is no model: start it again for the run itself"
+            )
+    return ""
 
 
 def _failures(last: Message, reply: Message) -> Iterator[PerdlError]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -237,6 +237,16 @@ class Federation:
             content = {**arrays, **self._own_arrays(member)} if member and arrays else {}
             reason = (member.fault if member else "") or node.refusal or why
             questions[member or node] = Message(pack(content, run=self.run, reason=reason), node.id, FINISH)
+        self.let_go(questions)
+
+    def let_go(self, questions: Mapping[Any, Message]) -> None:
+        """Send last messages, and wait ``LAST_WORD`` seconds for the answers.
+
+        Parameters
+        ----------
+        questions : mapping of recipient to Message
+            Message for each member or node.
+        """
         self.exchange.open.clear()
         self.exchange.ask("finish", questions)
         for _ in self._wait(LAST_WORD, heed_stop=False):
