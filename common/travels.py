@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from common.protocol import FINISH, INITIALISE, OPEN, SCALE, UPDATE
+from common.protocol import FINISH, INITIALISE, MEASURE, OPEN, SCALE, UPDATE
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ ALLOWED: dict[str, Allowed] = {
         frozenset({"round", "error_before_update", "nonzeros", "reassigned"}),
     ),
     OPEN: Allowed({"told": 2}, frozenset({"round"})),
+    MEASURE: Allowed({}, frozenset({"held_out", "held_out_error"})),
     FINISH: Allowed(
         {},
         frozenset({"error", "shared", "own", "local_distance", "held_out", "held_out_k", "gain_low", "gain_high"}),

@@ -348,10 +348,8 @@ def _open(payload: Payload, context: Context) -> RecordDict:
 def _measure(payload: Payload, context: Context) -> RecordDict:
     identity = Identity.of(context.node_config)
     state, settings, D_g = _resume(payload, context, identity)
-    if settings.privacy.mode in ("aggregated", "private"):
-        raise ProtocolError(
-            f'{identity.name} takes part in no search of settings where privacy = "{settings.privacy.mode}"'
-        )
+    if (mode := settings.privacy.mode) in ("aggregated", "private"):
+        raise ProtocolError(f'{identity.name} takes part in no search of settings where privacy = "{mode}"')
     client, data = _learner(identity, settings, state, payload, D_g, context)
     told: dict[str, Scalar] = {}
     if data.held_out is not None:

@@ -9,11 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import DataError
-from common.protocol import FINISH, INITIALISE, OPEN, SCALE, UPDATE
+from common.protocol import FINISH, INITIALISE, MEASURE, OPEN, SCALE, UPDATE
 from common.travels import ALLOWED
 from perdl_client.record import FILE
 
-PHASES = {SCALE: "scale", INITIALISE: "initialise", UPDATE: "update", OPEN: "open", FINISH: "finish"}
+PHASES = {
+    SCALE: "scale",
+    INITIALISE: "initialise",
+    UPDATE: "update",
+    OPEN: "open",
+    MEASURE: "measure",
+    FINISH: "finish",
+}
 
 
 @dataclass
