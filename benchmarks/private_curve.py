@@ -31,7 +31,7 @@ MNIST = Path(os.environ.get("PERDL_DATA", "../shared/data")) / "mnist"
 
 def run(preset: str, values: dict[str, Any], epsilon: float | None, clip: float) -> tuple[dict[str, Any], Floats]:
     """Return summary and D^g of one simulated run; without epsilon it has no noise."""
-    private = {"mode": "private", "epsilon": epsilon, "clip": clip} if epsilon else {"mode": "guarded"}
+    private = {"mode": "private", "epsilon": epsilon, "clip": clip} if epsilon else {"mode": "none"}
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         result = perdl.simulate(preset, settings={**values, "privacy": private}, output=f"{folder}/run")

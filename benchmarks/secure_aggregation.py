@@ -1,4 +1,4 @@
-"""What secure sums cost: CPU seconds and bytes a round, against the guarded mode.
+"""What secure sums cost: CPU seconds and bytes a round, against plain rounds.
 
     python benchmarks/secure_aggregation.py [N ...]
 
@@ -50,7 +50,7 @@ def main(sizes: list[int]) -> None:
     for n in sizes:
         for aggregation in ("mean", "procrustes"):
             plain = None
-            for mode in ("guarded", "aggregated"):
+            for mode in ("none", "aggregated"):
                 with tempfile.TemporaryDirectory() as folder:
                     seconds, down, up, D = measure(n, mode, aggregation, Path(folder))
                 plain = D if plain is None else plain

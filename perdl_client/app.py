@@ -198,6 +198,7 @@ def _where_to_read() -> str:
 
 def _scale(payload: Payload, context: Context) -> RecordDict:
     identity, settings = Identity.of(context.node_config), _settings(payload.scalar("settings", str))
+    identity.check_privacy(settings)
     counts, squares = own_scale_sums(identity, settings, memory_of(context).look(settings.dtype))
     return pack({"counts": counts, "squares": squares}, client=identity.name)
 
@@ -208,6 +209,7 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
     state = find_state(run, context, identity.state_folder())
     text = state.settings if state is not None else payload.scalar("settings", str)
     settings = _settings(text)
+    identity.check_privacy(settings)
     secret = identity.secret(settings)
 
     def key() -> dict[str, Scalar]:

@@ -81,6 +81,21 @@ class Identity:
         own = {key: value for key, value in self.node_config.items() if key in LearningSettings.model_fields}
         return settings.for_client(self.name, own)
 
+    def check_privacy(self, settings: Settings) -> None:
+        """Raise SettingsError if the client was told to take part in runs of another mode of privacy only.
+
+        Parameters
+        ----------
+        settings : Settings
+            The run's settings.
+        """
+        wanted, mode = self.node_config.get("privacy"), settings.privacy.mode
+        if wanted and wanted != mode:
+            raise SettingsError(
+                f'{self.name} takes part in runs with privacy = "{wanted}" only, and this one has "{mode}": set it at '
+                "the server, or start the client with another --privacy"
+            )
+
     def mask(self, settings: Settings, run: str, d: int) -> Mask | None:
         """Return the change of coordinates of what this client sends; None if the run is not masked.
 

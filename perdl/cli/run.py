@@ -184,6 +184,9 @@ def client(
     secret: Annotated[
         Path | None, typer.Option(help="file that all clients of a masked run have; perdl certs makes one")
     ] = None,
+    privacy: Annotated[
+        str | None, typer.Option(help="take part in runs of this mode only: none, aggregated, masked or private")
+    ] = None,
     record: Annotated[bool, typer.Option("--record", help="keep a record of what leaves, for perdl audit")] = False,
     override: OverrideOption = [],  # noqa: B006
     wait: Annotated[float, typer.Option(min=0, max=1e9, help="seconds to wait for a server that is not there")] = 300.0,
@@ -228,6 +231,7 @@ def client(
         missing,
         secret,
         record,
+        privacy,
     )
     if certs is not None:  # with it the client signs its key for secure sums
         told["certs"] = str(certs.resolve())

@@ -19,6 +19,7 @@ from common.evaluation import evaluation_of
 from common.files import remove_leftovers, write_atomically
 from common.heartbeat import signs_of_life
 from common.mask import read_secret
+from common.privacy_settings import MODES
 from common.protocol import FINISH, ProtocolError, Scalar, check_name, one_line, unpack
 from common.settings import learning_overrides
 from perdl_client.node.tls import Credentials
@@ -40,6 +41,7 @@ def node_config(
     missing: str = "refuse",
     secret: Path | None = None,
     record: bool = False,
+    privacy: str | None = None,
 ) -> tuple[dict[str, Scalar], Memory]:
     """Check a client's data. Return the node's settings, and the memory that holds the samples.
 
@@ -69,6 +71,8 @@ def node_config(
         File of the secret that all clients of a masked run share.
     record : bool
         Whether to keep a record of what leaves, for ``perdl audit``.
+    privacy : str, optional
+        The only mode of privacy in which the client takes part.
 
     Raises
     ------
@@ -98,6 +102,10 @@ def node_config(
     told["folder"] = str(place)
     if record:
         told["record"] = True
+    if privacy is not None:
+        if privacy not in MODES:
+            raise SettingsError(f"--privacy {privacy}: must be {', '.join(MODES[:-1])} or {MODES[-1]}")
+        told["privacy"] = privacy
     if secret is not None:
         read_secret(secret)
         told["secret"] = str(secret.resolve())

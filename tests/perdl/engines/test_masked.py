@@ -129,7 +129,7 @@ class TestDeployed:
 
     def test_no_client_is_unmasked_without_its_will(self, tmp_path):
         configs = self.clients(tmp_path, *["one"] * 4)
-        for mode in ("none", "guarded"):
+        for mode in ("none", "aggregated"):
             with pytest.raises(FederationError, match="was started with --secret, and the run has privacy"):
                 federate(tmp_path / "run", f"privacy={mode}", "join_timeout=5", node_configs=configs)
 

@@ -1,4 +1,4 @@
-"""Runs with ``privacy = "aggregated"``: the result of guarded ones, sums alone at the server, and lost clients."""
+"""Runs with ``privacy = "aggregated"``: the result of plain ones, sums alone at the server, and lost clients."""
 
 from __future__ import annotations
 
