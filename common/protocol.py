@@ -29,6 +29,30 @@ shares, and finish ``shared`` (r^g,), the atoms that are still shared. ``contrib
 column for each atom that the client shares, and with them it sends ``spread`` and ``nearest`` (r^g,): standard errors
 of its atoms, and how near its own atoms are to those that it does not share.
 
+With ``privacy = "masked"`` all atoms travel in coordinates that only the clients know, and the first answer to
+initialise carries ``secret``, a hash of the clients' secret and the run's id.
+
+With ``privacy = "private"`` no measures of the samples travel: of the scalars only names, sizes and steps.
+
+With ``privacy = "aggregated"`` rounds are secure sums (:mod:`common.secure_sum`): no array of a round shows anything of
+one client's atoms. The round has n clients.
+
+=============  ======================================================  ===========================================
+message        server to client                                        client to server
+=============  ======================================================  ===========================================
+initialise     as above                                                as above, and ``card``: its public key of
+                                                                       this run, signed; ``exponent``: log2 of a
+                                                                       bound of its numbers
+update         as above, and ``roster``: digest of the n clients'      ``masked`` (r^g (d + 1) + 3,): all that it
+               names and cards; ``clients``: these themselves, until   adds to the sum, masked, modulo 2^64;
+               it has answered; ``bits``: of fixed point               ``shares`` (n, 49): of its mask's seed, one
+                                                                       for each client, encrypted;
+                                                                       ``commitment`` (32,): the seed's digest
+open           ``round``, ``roster``; ``present`` (n,): who is in the  ``told`` (n, 33): for each client in the sum
+               sum; ``shares`` (n, 49): those of the clients in it     its share of that one's seed, for each other
+               for this client                                         the seed of their pair in this round
+=============  ======================================================  ===========================================
+
 Every message from the server carries ``run``, the run's id, which stays the same when the run is resumed. Every answer
 carries ``client``, the client's name.
 
@@ -44,6 +68,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 from flwr.app import ConfigRecord, RecordDict
@@ -54,7 +79,7 @@ from common.threads import READING_NPY
 
 PROTOCOL = 6
 SCALE, INITIALISE, UPDATE = "train.scale", "train.initialise", "train.update"
-MEASURE, FINISH = "train.measure", "train.finish"
+OPEN, MEASURE, FINISH = "train.open", "train.measure", "train.finish"
 
 Scalar = bool | int | float | str
 
@@ -113,8 +138,8 @@ class Payload:
             Name of the array.
         shape : tuple of int
             Expected shape; -1 allows any length.
-        kind : {"f", "i", "b"}
-            Expected type: floats, integers or booleans.
+        kind : {"f", "i", "b", "u"}
+            Expected type: floats, integers, booleans or numbers without sign.
 
         Raises
         ------
@@ -252,6 +277,17 @@ def check_name(name: str) -> str:
             f"{name[:100]!r} cannot be a client's name: use 1 to 100 printable characters without / or \\"
         )
     return name
+
+
+def client_uri(name: str) -> str:
+    """Return how a certificate names a client: an identifier in ASCII, of any length.
+
+    Parameters
+    ----------
+    name : str
+        A client's stable id.
+    """
+    return f"perdl:client:{quote(name, safe='')}"
 
 
 def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:

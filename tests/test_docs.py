@@ -30,6 +30,7 @@ PAGES = [
     "docs/running.md",
     "docs/experiments.md",
     "docs/security.md",
+    "docs/privacy.md",
 ]
 
 

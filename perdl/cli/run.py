@@ -181,6 +181,13 @@ def client(
         Path | None, typer.Option(help="state and model of this client; default perdl-clients/NAME")
     ] = None,
     min_samples: Annotated[int, typer.Option(min=1, help="samples that must use an atom before it is sent")] = 2,
+    secret: Annotated[
+        Path | None, typer.Option(help="file that all clients of a masked run have; perdl certs makes one")
+    ] = None,
+    privacy: Annotated[
+        str | None, typer.Option(help="take part in runs of this mode only: none, aggregated, masked or private")
+    ] = None,
+    record: Annotated[bool, typer.Option("--record", help="keep a record of what leaves, for perdl audit")] = False,
     override: OverrideOption = [],  # noqa: B006
     wait: Annotated[float, typer.Option(min=0, max=1e9, help="seconds to wait for a server that is not there")] = 300.0,
     stock: Annotated[bool, typer.Option(help="run Flower's own flower-supernode instead")] = False,
@@ -222,7 +229,12 @@ def client(
         lambda text: on_event(f"note: {text}"),
         drop,
         missing,
+        secret,
+        record,
+        privacy,
     )
+    if certs is not None:  # with it the client signs its key for secure sums
+        told["certs"] = str(certs.resolve())
     if stock:
         memory.clear()  # flower-supernode reads the file itself
         raise typer.Exit(run_stock(server, told, credentials))

@@ -10,6 +10,7 @@ from pydantic.fields import FieldInfo
 
 from common.data_settings import DataSettings, EvaluationSettings, SyntheticSettings
 from common.learning_settings import LearningSettings
+from common.privacy_settings import PrivacySettings
 from common.registered import NameIn
 from common.settings import Settings
 
@@ -35,6 +36,7 @@ def sections() -> dict[str, list[Row]]:
         "Where samples come from": _rows(DataSettings, "data."),
         "Synthetic data": _rows(SyntheticSettings, "synthetic."),
         "Evaluation": _rows(EvaluationSettings, "evaluation."),
+        "Privacy": _rows(PrivacySettings, "privacy."),
     }
 
 

@@ -15,12 +15,13 @@ from scipy.optimize import linear_sum_assignment
 from common.aggregations import AGGREGATIONS
 from common.coders import Coder
 from common.dictionaries import atom_distances
-from common.learners import Learner, product
+from common.learners import Learner, Product, product
 from common.polar import polar_factor
 from perdl_client.learning.missing import complete, gaps, observed_residual, zero_filled
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.intp]
+plain_product = product
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ def local_update(
     learner: Learner,
     coder: Coder,
     step_size: float = 0.5,
+    product: Product = product,
 ) -> LocalUpdate:
     r"""Do one step of the client's learner, then find the global atoms again (algorithm 3).
 
@@ -104,6 +106,8 @@ def local_update(
         Computes the codes.
     step_size : float
         Step size of the learner.
+    product : callable
+        Computes ``A X'``. If it is not the plain product, energies are taken from it too.
 
     Returns
     -------
@@ -117,13 +121,16 @@ def local_update(
     r_g = global_dictionary.shape[1]
     D = np.hstack([global_dictionary, local_dictionary])
     F = complete(Y, D, coder)
-    step = learner.step(F, D, coder, step_size)
+    step = learner.step(F, D, coder, step_size, product)
     kept, signs, reassigned = align(global_dictionary, step.dictionary)
     rest = np.delete(np.arange(D.shape[1]), kept)
     shared = step.dictionary[:, kept] * signs
     X = step.codes
     moment = product(F, X) if step.moment is None else step.moment
     stretch = shared.T @ (moment[:, kept] * signs)
+    energies = (X * X).sum(axis=1)
+    if product is not plain_product:  # the stretch of an atom is its energy, if codes are those of an orthonormal D
+        energies = np.maximum((step.dictionary * moment).sum(axis=0), 0)
     error, nonzeros = relative_error(Y, D, X), np.count_nonzero(X)
     misfit = error**2 if error**2 > np.finfo(Y.dtype).eps else 0.0
     energy, missing = np.linalg.norm(zero_filled(Y)) ** 2, gaps(Y)
@@ -131,8 +138,8 @@ def local_update(
     return LocalUpdate(
         global_dictionary=shared,
         local_dictionary=step.dictionary[:, rest],
-        energies=(X[kept] ** 2).sum(axis=1),
-        local_energies=(X[rest] ** 2).sum(axis=1),
+        energies=energies[kept],
+        local_energies=energies[rest],
         procrustes_contribution=shared @ ((stretch + stretch.T) / 2) if r_g else shared,
         error=error,
         noise=float(error**2 * energy / max(n_observed - nonzeros, Y.shape[1], 1)),
@@ -212,6 +219,7 @@ def refine_local_dictionary(
     coder: Coder,
     n_steps: int,
     step_size: float = 0.5,
+    product: Product = product,
 ) -> Floats:
     r"""Improve the local dictionary alone, on the residual of the global one (algorithm 6).
 
@@ -233,6 +241,8 @@ def refine_local_dictionary(
         T^refine, the number of steps.
     step_size : float
         Step size of the learner.
+    product : callable
+        Computes ``A X'`` for the learner.
 
     Returns
     -------
@@ -246,7 +256,7 @@ def refine_local_dictionary(
     residual = F - global_dictionary @ coder(F, D)[:r_g]
     D = local_dictionary
     for _ in range(n_steps):
-        D = learner.step(residual, D, coder, step_size).dictionary
+        D = learner.step(residual, D, coder, step_size, product).dictionary
     return retract(global_dictionary, D) if learner.orthonormal else D
 
 

@@ -18,6 +18,8 @@ from common.errors import DataError, FederationError, PerdlError, SettingsError
 from common.evaluation import evaluation_of
 from common.files import remove_leftovers, write_atomically
 from common.heartbeat import signs_of_life
+from common.mask import read_secret
+from common.privacy_settings import MODES
 from common.protocol import FINISH, ProtocolError, Scalar, check_name, one_line, unpack
 from common.settings import learning_overrides
 from perdl_client.node.tls import Credentials
@@ -37,6 +39,9 @@ def node_config(
     on_warning: Callable[[str], object] = lambda text: None,
     drop: str | None = None,
     missing: str = "refuse",
+    secret: Path | None = None,
+    record: bool = False,
+    privacy: str | None = None,
 ) -> tuple[dict[str, Scalar], Memory]:
     """Check a client's data. Return the node's settings, and the memory that holds the samples.
 
@@ -62,6 +67,12 @@ def node_config(
         Names or numbers of columns to leave out, separated by commas.
     missing : {"refuse", "mask"}
         Whether NaN and empty cells of tables mark what was not measured.
+    secret : Path, optional
+        File of the secret that all clients of a masked run share.
+    record : bool
+        Whether to keep a record of what leaves, for ``perdl audit``.
+    privacy : str, optional
+        The only mode of privacy in which the client takes part.
 
     Raises
     ------
@@ -89,6 +100,15 @@ def node_config(
     except OSError as error:
         raise PerdlError(f"cannot write to {place}: {error.strerror}; choose another --folder") from None
     told["folder"] = str(place)
+    if record:
+        told["record"] = True
+    if privacy is not None:
+        if privacy not in MODES:
+            raise SettingsError(f"--privacy {privacy}: must be {', '.join(MODES[:-1])} or {MODES[-1]}")
+        told["privacy"] = privacy
+    if secret is not None:
+        read_secret(secret)
+        told["secret"] = str(secret.resolve())
     memory = Memory()
     if data is not None:
         from perdl_client.data.quality import data_warnings, sample_statistics

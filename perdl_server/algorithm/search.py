@@ -132,6 +132,10 @@ def check_searchable(settings: Settings) -> None:
     """
     if settings.sharing == "some":
         raise SettingsError('sharing = "some": finds n_global itself, which this search varies; leave it out')
+    if (mode := settings.privacy.mode) in ("aggregated", "private"):
+        raise SettingsError(
+            f'privacy = "{mode}": a search tells each client\'s exact error; choose settings on data of your own'
+        )
     if not settings.evaluation.held_out:
         raise SettingsError("evaluation.held_out = 0: settings are chosen by held-out samples: set it, as to 0.2")
 

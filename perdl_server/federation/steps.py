@@ -16,7 +16,7 @@ from perdl_server.algorithm.server import PermaServer
 from perdl_server.federation.members import Member
 from perdl_server.federation.messages import Question
 from perdl_server.federation.rounds import Federation
-from perdl_server.federation.validation import METRICS, check_update
+from perdl_server.federation.validation import MEASURES, METRICS, check_update
 
 
 def match_members(federation: Federation) -> dict[str, Any]:
@@ -68,7 +68,8 @@ def take_round(federation: Federation, t: int) -> list[dict[str, Any]]:
         answers = federation.ask(Question(UPDATE, f"round {t}", check, arrays_of(server), {"round": t}))
     _aggregate(server, answers)
     return [
-        {"round": t, "client": member.name, **{key: payload.scalars[key] for key in METRICS}}
+        {"round": t, "client": member.name}
+        | {key: payload.scalars[key] for key in MEASURES + METRICS if key in payload.scalars}
         for member, payload in answers
     ]
 
@@ -86,7 +87,8 @@ def arrays_of(server: PermaServer) -> dict[str, NDArray[Any]]:
 
 def _check(server: PermaServer, t: int, payload: Payload, name: str) -> None:
     """Raise ProtocolError if a client's answer to round ``t`` is not valid."""
-    check_update(payload, t, server.global_dictionary, server.aggregation, server.members(name))
+    metrics = METRICS if server.settings.privacy.mode == "private" else METRICS + MEASURES
+    check_update(payload, t, server.global_dictionary, server.aggregation, server.members(name), metrics)
 
 
 def _aggregate(server: PermaServer, answers: Sequence[tuple[Member, Payload]]) -> None:

@@ -448,3 +448,11 @@ def test_too_few_samples_to_hold_some_out_are_a_warning_at_the_client(tmp_path, 
     with caplog.at_level(logging.WARNING, logger="perdl.client"):
         assert client.start("evaluation.held_out=0.2").has_content()
     assert "ada holds out no samples: of 14 samples 20% are too few" in caplog.text
+
+
+def test_a_client_insists_on_its_mode_of_privacy(tmp_path, monkeypatch):
+    monkeypatch.delenv("PERDL_SIMULATION", raising=False)
+    client = Client(tmp_path, sparse_data(), privacy="masked")
+    assert refused(client.start(), 'takes part in runs with privacy = "masked" only, and this one has "none"')
+    other = Client(tmp_path, sparse_data(), privacy="none", name="bob")
+    assert other.start().has_content()
