@@ -42,10 +42,10 @@ Bytes = NDArray[np.uint8]
 Backgrounds = dict[str, list[Floats]]
 """Backgrounds by strategy: one for each client, or one for all."""
 
-GATE = 3.0
+GATE = 2.0
 """An own part must exceed this many times the noise of its place."""
 
-CERTAIN = 40.0
+CERTAIN = 45.0
 """A pixel whose largest channel differs by more grey levels than this moves, whatever the noise."""
 
 
