@@ -130,7 +130,7 @@ def gradient_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5, pr
     return Step(D - D.dtype.type(step_size / curvature) * gradient, X, moment)
 
 
-def projected_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5, product: Product = product) -> Step:
+def projected_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5) -> Step:
     r"""One step of Arora et al. 2015, algorithm 5: gradient with the current atom projected out of the others.
 
     For every atom ``i``, let :math:`B^{(i)}` be the dictionary in which atom ``i`` is :math:`D_i` and the others are
@@ -150,8 +150,6 @@ def projected_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5, p
         Computes the codes.
     step_size : float
         In (0, 2), as for :func:`gradient_step`.
-    product : callable
-        Not used: a step takes the samples' signs too.
 
     Returns
     -------
@@ -228,8 +226,8 @@ class Learner:
 
     Parameters
     ----------
-    step : callable ``(Y, D, coder, step_size, product) -> Step``
-        One step of the algorithm.
+    step : callable ``(Y, D, coder, step_size) -> Step``
+        One step of the algorithm; with ``products`` it takes ``product`` too.
     orthonormal : bool
         Whether its dictionaries have orthonormal columns. The local block is then kept orthogonal to the global
         one, and there are at most d atoms.
@@ -239,13 +237,31 @@ class Learner:
 
     step: Callable[..., Step]
     orthonormal: bool = False
-    products: int = 2
+    products: int = 0
+
+    def take(self, Y: Floats, D: Floats, coder: Coder, step_size: float, product: Product = product) -> Step:
+        """Take one step.
+
+        Parameters
+        ----------
+        Y : (d, n) array
+            Samples, in columns.
+        D : (d, r) array
+            Dictionary.
+        coder : Coder
+            Computes the codes.
+        step_size : float
+            Step size of the learner.
+        product : callable
+            Computes ``A X'`` for the learners that see the samples through it.
+        """
+        return self.step(Y, D, coder, step_size, *((product,) if self.products else ()))
 
 
 LEARNERS: dict[str, Learner] = {
     "orthogonal": Learner(orthogonal_step, orthonormal=True, products=1),
-    "gradient": Learner(gradient_step),
-    "projected": Learner(projected_step, products=0),
-    "coordinate": Learner(coordinate_step),
+    "gradient": Learner(gradient_step, products=2),
+    "projected": Learner(projected_step),
+    "coordinate": Learner(coordinate_step, products=2),
 }
 """Learners by name, as in the setting ``learner``."""

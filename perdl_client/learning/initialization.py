@@ -214,7 +214,7 @@ def warm_up(
     F = zero_filled(Y)
     for t in range(n_steps):
         warm = coder.warm(first_threshold, t / (n_steps - 1) if n_steps > 1 else 1.0)
-        step = learner.step(F, D, warm, step_size, product)
+        step = learner.take(F, D, warm, step_size, product)
         D = step.dictionary
         if holes:
             F = refill(Y, D @ step.codes)

@@ -121,7 +121,7 @@ def local_update(
     r_g = global_dictionary.shape[1]
     D = np.hstack([global_dictionary, local_dictionary])
     F = complete(Y, D, coder)
-    step = learner.step(F, D, coder, step_size, product)
+    step = learner.take(F, D, coder, step_size, product)
     kept, signs, reassigned = align(global_dictionary, step.dictionary)
     rest = np.delete(np.arange(D.shape[1]), kept)
     shared = step.dictionary[:, kept] * signs
@@ -256,7 +256,7 @@ def refine_local_dictionary(
     residual = F - global_dictionary @ coder(F, D)[:r_g]
     D = local_dictionary
     for _ in range(n_steps):
-        D = learner.step(residual, D, coder, step_size, product).dictionary
+        D = learner.take(residual, D, coder, step_size, product).dictionary
     return retract(global_dictionary, D) if learner.orthonormal else D
 
 

@@ -72,12 +72,7 @@ def samples(seed, n=80):
 
 
 SETTINGS = [
-    learning(
-        learner=learner,
-        start=start,
-        refine_steps=refine,
-        **({} if coder == "hard" else {"coder": coder, "n_nonzero": 2}),
-    )
+    learning(learner=learner, start=start, refine_steps=refine, **coder)
     for learner in LEARNERS
     if LEARNERS[learner].products
     for start in ("warm-up", "svd", "identity", "random")
