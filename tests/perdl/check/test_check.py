@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from common.dictionaries import dictionary_distance
 from common.errors import PerdlError
 from common.settings import load_settings, override_settings
+from common.simulation import SIMULATION
 from common.synthetic import generate
 from perdl.check.files import check, find_clients
 from perdl.check.suggest import Spectrum, _median_of_noise, spectrum, suggest
@@ -23,7 +24,6 @@ from perdl.cli.command import find_config
 from perdl.engines.run import simulate
 from perdl.perma import perma
 from perdl.report.page import render_report
-from perdl_client.identity import SIMULATION
 from perdl_client.learning.client import ClientLearner
 
 SETTINGS = load_settings(find_config("files"))
