@@ -229,24 +229,45 @@ class Learner:
 
     Parameters
     ----------
-    step : callable ``(Y, D, coder, step_size, product) -> Step``
-        One step of the algorithm.
+    step : callable ``(Y, D, coder, step_size) -> Step``
+        One step of the algorithm; with ``products`` it takes ``product`` too.
     orthonormal : bool
         Whether its dictionaries have orthonormal columns. The local block is then kept orthogonal to the global
         one, and there are at most d atoms.
     products : int
-        How many products a step takes from ``product``; 0 if it codes anew, and takes two, for every atom.
+        How many products a step takes from ``product``; 0 if it sees the samples themselves.
+    atom_by_atom : bool
+        Whether it codes anew, and takes so many products, for every atom.
     """
 
     step: Callable[..., Step]
     orthonormal: bool = False
-    products: int = 2
+    products: int = 0
+    atom_by_atom: bool = False
+
+    def take(self, Y: Floats, D: Floats, coder: Coder, step_size: float, product: Product = product) -> Step:
+        """Take one step.
+
+        Parameters
+        ----------
+        Y : (d, n) array
+            Samples, in columns.
+        D : (d, r) array
+            Dictionary.
+        coder : Coder
+            Computes the codes.
+        step_size : float
+            Step size of the learner.
+        product : callable
+            Computes ``A X'`` for the learners that see the samples through it.
+        """
+        return self.step(Y, D, coder, step_size, *((product,) if self.products else ()))
 
 
 LEARNERS: dict[str, Learner] = {
     "orthogonal": Learner(orthogonal_step, orthonormal=True, products=1),
-    "gradient": Learner(gradient_step),
-    "projected": Learner(projected_step, products=0),
-    "coordinate": Learner(coordinate_step),
+    "gradient": Learner(gradient_step, products=2),
+    "projected": Learner(projected_step, products=2, atom_by_atom=True),
+    "coordinate": Learner(coordinate_step, products=2),
 }
 """Learners by name, as in the setting ``learner``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
@@ -10,15 +10,17 @@ from common.data_settings import SettingsTable
 
 Mode = Literal["none", "guarded", "aggregated", "masked", "private"]
 
+MODES: tuple[str, ...] = get_args(Mode)
+
 
 class PrivacySettings(SettingsTable):  # numpydoc ignore=PR01
     """What protects a client's samples from those who read its messages, the server among them."""
 
     mode: Mode = Field(
         "guarded",
-        description="none: atoms are sent as learnt; guarded: an atom that few samples move is not moved; aggregated: "
-        "guarded, and of rounds the server sees only sums over clients; masked: guarded, and the server sees atoms "
-        "only in coordinates that it does not know; private: differential privacy",
+        description="none: atoms are sent as learnt; guarded: no atom moves by few samples; aggregated: of rounds the "
+        "server sees only sums over clients; masked: the server sees atoms only in coordinates that it does not know; "
+        "private: differential privacy",
     )
     epsilon: float | None = Field(None, gt=0, description="private: the budget of a run, a sample's epsilon")
     delta: float = Field(1e-5, gt=0, lt=1, description="private: the probability with which epsilon may not hold")

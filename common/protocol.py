@@ -16,8 +16,12 @@ initialise     settings (JSON, seed included)                          ``diction
 update         ``global_dictionary`` (d, r^g), ``round``; before its   ``contribution`` (d, r^g); for ``energy`` also
                first answer: the client's own ``indices``, -1 where    ``energies`` (r^g,); scalars
                it has no such atom
+measure        ``global_dictionary`` (d, r^g); ``indices`` as above;   ``held_out`` and ``held_out_error``: the number
+               ends a trial of a search of settings                    of held-out samples and their error; nothing
+                                                                       if there are none
 finish         ``global_dictionary`` (d, r^g); ``indices`` as above;   scalars, with ``evaluation.held_out`` also
-               if the run ends early, ``reason``                       those of :mod:`common.evaluation`
+               if the run ends early, ``reason``; after a search       those of :mod:`common.evaluation`
+               of settings only ``trials``, their number
 =============  ======================================================  ===========================================
 
 With ``sharing = "some"`` update and finish also carry to the client its own ``members`` (r^g,), the atoms that it
@@ -25,11 +29,38 @@ shares, and finish ``shared`` (r^g,), the atoms that are still shared. ``contrib
 column for each atom that the client shares, and with them it sends ``spread`` and ``nearest`` (r^g,): standard errors
 of its atoms, and how near its own atoms are to those that it does not share.
 
-Where the guard is on (:mod:`perdl_client.learning.guard`), columns of ``contribution`` that may not move are D^g's own as
-it came, or zero for ``procrustes``, with energy zero; scalars other than counts have three significant digits.
+Where the guard is on (:mod:`perdl_client.learning.guard`), columns of ``contribution`` that may not move are D^g's own
+as it came, or zero for ``procrustes``, with energy zero; scalars other than counts have three significant digits.
+
+With ``privacy = "masked"`` all atoms travel in coordinates that only the clients know, and the first answer to
+initialise carries ``secret``, a hash of the clients' secret and the run's id.
+
+With ``privacy = "private"`` no measures of the samples travel: of the scalars only names, sizes and steps.
+
+With ``privacy = "aggregated"`` rounds are secure sums (:mod:`common.secure_sum`): no array of a round shows anything of
+one client's atoms. The round has n clients.
+
+=============  ======================================================  ===========================================
+message        server to client                                        client to server
+=============  ======================================================  ===========================================
+initialise     as above                                                as above, and ``card``: its public key of
+                                                                       this run, signed; ``exponent``: log2 of a
+                                                                       bound of its numbers
+update         as above, and ``roster``: digest of the n clients'      ``masked`` (r^g (d + 1) + 3,): all that it
+               names and cards; ``clients``: these themselves, until   adds to the sum, masked, modulo 2^64;
+               it has answered; ``bits``: of fixed point               ``shares`` (n, 49): of its mask's seed, one
+                                                                       for each client, encrypted;
+                                                                       ``commitment`` (32,): the seed's digest
+open           ``round``, ``roster``; ``present`` (n,): who is in the  ``told`` (n, 33): for each client in the sum
+               sum; ``shares`` (n, 49): those of the clients in it     its share of that one's seed, for each other
+               for this client                                         the seed of their pair in this round
+=============  ======================================================  ===========================================
 
 Every message from the server carries ``run``, the run's id, which stays the same when the run is resumed. Every answer
 carries ``client``, the client's name.
+
+A search of settings is many short runs, its trials: ``a1b2/3`` is the id of the third trial of the search ``a1b2``.
+Each begins with initialise and ends with measure.
 """
 
 from __future__ import annotations
@@ -40,6 +71,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 from flwr.app import ConfigRecord, RecordDict
@@ -48,8 +80,9 @@ from numpy.typing import NDArray
 from common.errors import PerdlError
 from common.threads import READING_NPY
 
-PROTOCOL = 5
-SCALE, INITIALISE, UPDATE, FINISH = "train.scale", "train.initialise", "train.update", "train.finish"
+PROTOCOL = 6
+SCALE, INITIALISE, UPDATE = "train.scale", "train.initialise", "train.update"
+OPEN, MEASURE, FINISH = "train.open", "train.measure", "train.finish"
 
 Scalar = bool | int | float | str
 
@@ -108,8 +141,8 @@ class Payload:
             Name of the array.
         shape : tuple of int
             Expected shape; -1 allows any length.
-        kind : {"f", "i", "b"}
-            Expected type: floats, integers or booleans.
+        kind : {"f", "i", "b", "u"}
+            Expected type: floats, integers, booleans or numbers without sign.
 
         Raises
         ------
@@ -218,6 +251,17 @@ def payload_bytes(content: RecordDict) -> int:
     return total
 
 
+def search_of(run: str) -> str:
+    """Return the search of settings that a run is a trial of: ``a1b2`` of ``a1b2/3``. Any other run is its own.
+
+    Parameters
+    ----------
+    run : str
+        The run's id.
+    """
+    return run.partition("/")[0]
+
+
 def check_name(name: str) -> str:
     """Return a client's name after checking that it can be shown and used as a folder's name.
 
@@ -236,6 +280,17 @@ def check_name(name: str) -> str:
             f"{name[:100]!r} cannot be a client's name: use 1 to 100 printable characters without / or \\"
         )
     return name
+
+
+def client_uri(name: str) -> str:
+    """Return how a certificate names a client: an identifier in ASCII, of any length.
+
+    Parameters
+    ----------
+    name : str
+        A client's stable id.
+    """
+    return f"perdl:client:{quote(name, safe='')}"
 
 
 def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:

@@ -20,6 +20,7 @@ from common.learners import LEARNERS
 from common.learning_settings import LearningSettings
 from common.privacy_settings import PrivacySettings
 from common.registered import NameIn
+from common.secure_sum import FEWEST, threshold
 from common.settings_errors import first_error, toml_error
 
 Dtype = Literal["float64", "float32"]
@@ -41,7 +42,7 @@ class Settings(LearningSettings):  # numpydoc ignore=PR01
     matching: Literal["auto", "chain", "star"] = Field(
         "auto",
         description="chain: the paper's shortest paths; star: around one client, for doubtful or hostile ones; auto: "
-        "star with trimmed and geometric-median, else chain",
+        "star with trimmed, geometric-median and private runs, else chain",
     )
     rounds: int = Field(50, ge=0, description="at most so many rounds (T)")
     tolerance: float = Field(1e-12, ge=0, description="stop when no atom of D^g moves more than this")
@@ -77,13 +78,72 @@ class Settings(LearningSettings):  # numpydoc ignore=PR01
                     f'aggregation = "{self.aggregation}": must be one of those that take atoms, as mean or energy, '
                     'where sharing = "some"'
                 )
+        if self.privacy.mode == "masked" and self.data.site_scale == "agree":
+            raise ValueError(
+                'data.site_scale = "agree": tells the server the spread of each feature, which privacy = "masked" is '
+                "to hide; divide by known units (data.divide_by)"
+            )
+        if self.privacy.mode == "private":
+            self._check_private()
         if self.data.source == "synthetic" and self.data.path is not None:
             raise ValueError(f'data.path = {self.data.path!r}: needs data.source = "files" (or "mnist")')
         if self.quorum is not None and self.quorum > self.n_clients:
             raise ValueError(f"quorum = {self.quorum}: must be at most n_clients = {self.n_clients}")
         for name in ("", *self.clients):
             self._check_client(name)
+        if self.privacy.mode == "aggregated":
+            self._check_sums()
         return self
+
+    def _check_private(self) -> None:
+        """Refuse what looks at a client's samples in other ways than by noisy sums."""
+        data, why = self.data, 'looks at all samples of a client without noise, which privacy = "private" rules out'
+        wrong = [
+            f"data.{key} = {getattr(data, key)}"
+            for key, plain in (
+                ("center", False),
+                ("drop_constant", False),
+                ("scale", "none"),
+                ("site_scale", "none"),
+                ("whiten", False),
+                ("missing", "refuse"),
+            )
+            if getattr(data, key) != plain
+        ]
+        if self.sharing == "some":
+            wrong.append("sharing = some")
+        for name in ("", *self.clients):
+            one, where = self.for_client(name), f" (clients.{name})" if name else ""
+            if (learner := LEARNERS[one.learner]).atom_by_atom or learner.products == 0:
+                wrong.append(f"learner = {one.learner}{where}")
+            if one.outliers != "keep":
+                wrong.append(f"outliers = {one.outliers}{where}")
+        if wrong:
+            raise ValueError(f"{wrong[0]}: {why}")
+
+    def _check_sums(self) -> None:
+        """Raise unless rounds can be sums over clients of which the server sees no summand."""
+        why = 'where privacy = "aggregated"'
+        if AGGREGATIONS[self.aggregation].robust:
+            fitting = ", ".join(name for name, kind in AGGREGATIONS.items() if not kind.robust)
+            raise ValueError(
+                f'aggregation = "{self.aggregation}": must be one of {fitting} {why}: the server sees sums over '
+                f"clients alone, and {self.aggregation} compares clients with each other"
+            )
+        if self.sharing == "some":
+            raise ValueError(
+                f'sharing = "some": must be "all" {why}: who shares which atom is found by comparing clients each round'
+            )
+        if self.n_clients < FEWEST:
+            raise ValueError(
+                f"n_clients = {self.n_clients}: must be {FEWEST} or more {why}, for a sum of two tells each the other's"
+            )
+        least = threshold(self.n_clients)
+        if self.quorum is not None and self.quorum < least:
+            raise ValueError(
+                f"quorum = {self.quorum}: must be {least} or more of {self.n_clients} clients {why}, for fewer cannot "
+                "open a sum"
+            )
 
     def _check_client(self, name: str) -> None:
         one, where = self.for_client(name), f" (clients.{name})" if name else ""
@@ -143,14 +203,24 @@ class Settings(LearningSettings):  # numpydoc ignore=PR01
 
     @property
     def matching_method(self) -> Literal["chain", "star"]:
-        """The method that ``matching`` stands for. Robust aggregations take ``star``: hostile clients break a chain."""
+        """The method that ``matching`` stands for.
+
+        Robust aggregations take ``star``: hostile clients break a chain. So do single starts in wrong basins, of which
+        private runs have more, because they cannot choose among restarts.
+        """
         if self.matching != "auto":
             return self.matching
-        return "star" if AGGREGATIONS[self.aggregation].robust else "chain"
+        return "star" if AGGREGATIONS[self.aggregation].robust or self.privacy.mode == "private" else "chain"
 
-    def flat(self) -> dict[str, bool | int | float | str]:
-        """Return the settings that are not None by dotted name, as Flower's run configuration holds them."""
-        return dict(_flatten(self.model_dump(exclude_none=True)))
+    def flat(self, *, given: bool = False) -> dict[str, bool | int | float | str]:
+        """Return the settings that are not None by dotted name, as Flower's run configuration holds them.
+
+        Parameters
+        ----------
+        given : bool
+            Whether to leave out those that no one gave, which have their defaults.
+        """
+        return dict(_flatten(self.model_dump(exclude_none=True, exclude_unset=given)))
 
 
 def load_settings(path: str | Path | None = None, overrides: Sequence[str] = ()) -> Settings:

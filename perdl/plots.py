@@ -64,6 +64,17 @@ def gain(source: Any) -> Figure:
     return draw("gain", source)
 
 
+def shared_atoms(source: Any) -> Figure:
+    """Draw the error on held-out samples over the number of shared atoms, where ``perdl tune`` found the settings.
+
+    Parameters
+    ----------
+    source : RunResult, PerDL or path
+        The run or model; a path is a folder of results.
+    """
+    return draw("shared_atoms", source)
+
+
 def variance(source: Any) -> Figure:
     """Draw the shares of each client's energy that are shared, its own, and unexplained.
 

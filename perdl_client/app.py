@@ -1,15 +1,16 @@
-"""The ClientApp: four messages, each one step of PerMA on private data.
+"""The ClientApp: five messages, each one step of PerMA on private data.
 
 Replies hold what ``common.protocol`` lists. They never hold samples, codes or local atoms.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 import numpy as np
@@ -23,23 +24,40 @@ from common.dictionaries import ABSENT, dictionary_distance
 from common.errors import DataError, PerdlError, SettingsError
 from common.learning_settings import LearningSettings
 from common.logs import FAULT, about, join_log, log_file
-from common.protocol import FINISH, INITIALISE, SCALE, UPDATE, Payload, ProtocolError, Scalar, pack, unpack
+from common.mask import fingerprint
+from common.protocol import (
+    FINISH,
+    INITIALISE,
+    MEASURE,
+    OPEN,
+    SCALE,
+    UPDATE,
+    Payload,
+    ProtocolError,
+    Scalar,
+    pack,
+    search_of,
+    unpack,
+)
 from common.settings import Settings, settings_from_values
+from common.simulation import is_simulation
 from common.statistics import largest_feature_share, mean_share, rms
 from common.threads import one_blas_thread
 from perdl_client.data.load import Allow, ClientData, load_data, own_scale_sums
 from perdl_client.data.memory import memory_of
 from perdl_client.data.samples import names_mark
 from perdl_client.data.sources import truth
-from perdl_client.identity import Identity, is_simulation
+from perdl_client.identity import Identity
 from perdl_client.learning.client import ClientLearner
-from perdl_client.learning.evaluation import evaluate_client
+from perdl_client.learning.evaluation import evaluate_client, held_out_error
 from perdl_client.learning.guard import check_received, rounded
 from perdl_client.learning.local_update import relative_error
 from perdl_client.learning.missing import codes_of, zero_filled
-from perdl_client.ledger import count_round, count_start, read_ledger
+from perdl_client.ledger import count_round, count_run, count_start, read_ledger
 from perdl_client.model import ClientModel, carried, save_model, shares
-from perdl_client.state import ALL_SHARED, NOTHING_USED, ClientState, find_state, save_state
+from perdl_client.record import record
+from perdl_client.secure import begin_round, introduction, open_sum
+from perdl_client.state import ALL_SHARED, NOTHING_USED, ClientState, find_state, forget_state, save_state
 
 Floats = NDArray[np.floating]
 _log = logging.getLogger("perdl.client")
@@ -89,6 +107,34 @@ def on_update(message: Message, context: Context) -> Message:
     return _answer(_update, message, context)
 
 
+@app.train(OPEN.partition(".")[2])
+def on_open(message: Message, context: Context) -> Message:
+    """Answer with what the server needs of this client to open a round's sum (``privacy = "aggregated"``).
+
+    Parameters
+    ----------
+    message : flwr.app.Message
+        The server's message.
+    context : flwr.app.Context
+        This node's context, which keeps the client's state.
+    """
+    return _answer(_open, message, context)
+
+
+@app.train(MEASURE.partition(".")[2])
+def on_measure(message: Message, context: Context) -> Message:
+    """End a trial of a search of settings: answer with the error of held-out samples, and forget the trial.
+
+    Parameters
+    ----------
+    message : flwr.app.Message
+        The server's message.
+    context : flwr.app.Context
+        This node's context, which keeps the client's state.
+    """
+    return _answer(_measure, message, context)
+
+
 @app.train(FINISH.partition(".")[2])
 def on_finish(message: Message, context: Context) -> Message:
     """Write this client's own model and answer with scalars.
@@ -114,6 +160,7 @@ def _answer(handle: Callable[[Payload, Context], RecordDict], message: Message, 
             stack.enter_context(about(client=Identity.of(context.node_config).name, **known))
             with one_blas_thread():
                 answer = Message(handle(payload, context), reply_to=message)
+            _record(answer, message, context)
             _log.info("answered %s in %.3f s", message.metadata.message_type, time.monotonic() - began)
             return answer
         except PerdlError as error:
@@ -126,7 +173,18 @@ def _answer(handle: Callable[[Payload, Context], RecordDict], message: Message, 
         except Exception as error:
             _log.exception("unforeseen failure")
             reason = f"{type(error).__name__} (details are in {_where_to_read()})"
-    return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+    answer = Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+    with suppress(OSError):  # it holds no data
+        _record(answer, message, context)
+    return answer
+
+
+def _record(answer: Message, message: Message, context: Context) -> None:
+    """Write down what is about to leave, if the client keeps a record. Without it nothing leaves."""
+    identity = Identity.of(context.node_config)
+    if (folder := identity.record_folder()) is not None:
+        run = unpack(message.content).scalars.get("run", "")
+        record(folder, answer, message.metadata.message_type, str(run))
 
 
 def _tell_of_disk(error: OSError) -> None:
@@ -143,7 +201,11 @@ def _where_to_read() -> str:
 def _scale(payload: Payload, context: Context) -> RecordDict:
     identity, settings = Identity.of(context.node_config), _settings(payload.scalar("settings", str))
     allow = _held_to_terms(identity, settings, identity.learning(settings))
+    identity.check_privacy(settings)
+    run, terms = payload.scalar("run", str), identity.terms()
     counts, squares = own_scale_sums(identity, settings, memory_of(context).look(settings.dtype), allow)
+    if terms is not None:
+        count_run(identity.ledger(), run, terms, identity.name)
     return pack({"counts": counts, "squares": squares}, client=identity.name)
 
 
@@ -151,25 +213,34 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
     identity = Identity.of(context.node_config)
     run = payload.scalar("run", str)
     state = find_state(run, context, identity.state_folder())
-    if state is not None and state.step > 0:  # the client has answered a round: its atoms are split
-        return pack({}, client=identity.name, step=state.step)
     text = state.settings if state is not None else payload.scalar("settings", str)
     settings = _settings(text)
+    identity.check_privacy(settings)
+    secret = identity.secret(settings)
+
+    def key() -> dict[str, Scalar]:
+        if settings.privacy.mode != "aggregated":
+            return {}
+        return introduction(identity, settings, run, lambda: _data(identity, settings, run, state, context).Y, context)
+
+    if state is not None and state.step > 0:  # the client has answered a round: its atoms are split
+        return pack({}, client=identity.name, step=state.step, **key())
     learning = identity.learning(settings)
     allow = _held_to_terms(identity, settings, learning)
-    terms, is_new = identity.terms(), state is None
-    if terms is not None and is_new:
-        read_ledger(identity.ledger()).check_start(run, terms, identity.name)
+    terms = identity.terms() if state is None else None
+    if terms is not None:
+        read_ledger(identity.ledger()).check_start(run, settings.privacy, terms, identity.name)
     data = _data(identity, settings, run, state, context, allow)
-    Y = data.Y
+    Y, card, memory, way = data.Y, key(), memory_of(context), learning.model_dump_json()
     client = ClientLearner(
         Y,
         learning,
         settings.seed,
         identity.name,
         min_samples=identity.min_samples(learning),
-        dictionary=None if state is None else state.local_dictionary,
+        dictionary=memory.first(way) if state is None else state.local_dictionary,
         guarded=settings.privacy.guarded,
+        private=identity.private(settings, run, "start"),
     )
     start = client.start()
     D, X, used = client.dictionary, start.codes, start.used
@@ -184,11 +255,11 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
     if isinstance(settings.n_global, int) and r < settings.n_global:
         raise SettingsError(f"{identity.name} has {r} atoms, fewer than n_global = {settings.n_global}: lower n_global")
     names = names_mark(data.names)
-    channels = data.cut.channels if data.cut.kind == "window" else 0
-    if data.held_out is not None:
-        memory_of(context).keep_first(np.ascontiguousarray(D))
-    if terms is not None and is_new:
-        count_start(identity.ledger(), run, terms, identity.name)
+    if terms is not None:
+        is_new = memory.first(way) is None
+        count_start(identity.ledger(), run, settings.privacy, terms, identity.name, is_new=is_new)
+    if data.held_out is not None or search_of(run) != run:
+        memory.keep_first(D, way)
     save_state(ClientState(run, text, 0, D, used=used, names=names), context, identity.state_folder())
     scalars: dict[str, Scalar] = {
         "client": identity.name,
@@ -197,14 +268,21 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
         "n_features": Y.shape[0],
         "n_samples": Y.shape[1],
         "n_atoms": r,
-        "start_error": _told(settings, relative_error(Y, D, X)),
-        "nonzeros": _told(settings, float(np.count_nonzero(X)) / Y.shape[1]),
-        "mean_share": _told(settings, mean_share(known)),
-        "largest_feature_share": _told(settings, largest_feature_share(known, channels)),
         "shape": "x".join(map(str, data.cut.piece)),
         "names": names,
+        **card,
     }
-    return pack({"dictionary": start.atoms, "usage": start.usage}, **scalars)
+    if settings.privacy.mode != "private":  # exact measures of all samples
+        channels = data.cut.channels if data.cut.kind == "window" else 0
+        scalars["start_error"] = _told(settings, relative_error(Y, D, X))
+        scalars["nonzeros"] = _told(settings, float(np.count_nonzero(X)) / Y.shape[1])
+        scalars["mean_share"] = _told(settings, mean_share(known))
+        scalars["largest_feature_share"] = _told(settings, largest_feature_share(known, channels))
+    mask = identity.mask(settings, run, len(Y))
+    if mask:
+        scalars["secret"] = fingerprint(secret, run)
+    atoms = mask.hide(start.atoms) if mask else start.atoms
+    return pack({"dictionary": atoms, "usage": start.usage}, **scalars)
 
 
 def _why_unused(identity: Identity, learning: LearningSettings, Y: Floats, X: Floats) -> str:
@@ -227,13 +305,19 @@ def _update(payload: Payload, context: Context) -> RecordDict:
     identity = Identity.of(context.node_config)
     step = payload.scalar("round", int)
     state, settings, D_g = _resume(payload, context, identity, before=step)
-    client, data = _learner(identity, settings, state, payload, D_g, context)
+    asked = hashlib.sha256(np.ascontiguousarray(D_g).tobytes()).hexdigest()[:16]
+    if settings.privacy.mode == "private":
+        _check_budget(identity, settings, state.run, step, asked, context)
+    aggregated = settings.privacy.mode == "aggregated"
+    masked = begin_round(payload, identity, settings, step, context) if aggregated else None
+    client, data = _learner(identity, settings, state, payload, D_g, context, f"round {step} {asked}")
     terms = identity.terms()
     if terms is not None:
         terms.check_global(client.shared(D_g).shape[1], data.Y.shape[1], identity.name)
         count_round(identity.ledger(), state.run, terms, identity.name)
     new = client.update(D_g, step)
-    arrays = {"contribution": new.contribution(settings.aggregation)}
+    mask, own = identity.mask(settings, state.run, len(D_g)), new.contribution(settings.aggregation)
+    arrays = {"contribution": mask.hide(own) if mask else own}
     if client.members is not None:
         arrays["spread"], arrays["nearest"] = client.evidence(new, D_g)
     if AGGREGATIONS[settings.aggregation].weighted:
@@ -248,20 +332,57 @@ def _update(payload: Payload, context: Context) -> RecordDict:
         used=NOTHING_USED,
         members=ALL_SHARED if client.members is None else client.members,
         watch=client.watch,
+        asked=asked,
     )
+    if masked is not None:
+        arrays = masked.answer(new, settings.aggregation)
     save_state(after, context, identity.state_folder())
-    scalars: dict[str, Scalar] = {
-        "round": step,
-        "error_before_update": _told(settings, new.error),
-        "nonzeros": _told(settings, new.nonzeros),
-        "reassigned": new.reassigned,
-    }
+    scalars: dict[str, Scalar] = {"round": step, "reassigned": new.reassigned}
+    if settings.privacy.mode != "private":
+        scalars["error_before_update"] = _told(settings, new.error)
+        scalars["nonzeros"] = _told(settings, new.nonzeros)
     return pack(arrays, client=identity.name, **scalars)
+
+
+def _check_budget(identity: Identity, settings: Settings, run: str, step: int, asked: str, context: Context) -> None:
+    """Refuse a release that the run's epsilon does not pay for: a round beyond the last, or one for another D^g."""
+    if step > settings.rounds:
+        raise ProtocolError(
+            f"{identity.name} was asked for round {step}: its epsilon is for {settings.rounds} rounds; start a new run"
+        )
+    newest = find_state(run, context, identity.state_folder(), before=step + 1)
+    if newest is not None and newest.step == step and newest.asked != asked:
+        raise ProtocolError(f"{identity.name} has answered round {step} for another D^g; epsilon pays for one answer")
+
+
+def _open(payload: Payload, context: Context) -> RecordDict:
+    identity = Identity.of(context.node_config)
+    state = find_state(payload.scalar("run", str), context, identity.state_folder())
+    if state is None:
+        raise ProtocolError(f"{identity.name} has no state of this run")
+    told = open_sum(payload, identity, _settings(state.settings), context)
+    return pack(told, client=identity.name, round=payload.scalar("round", int))
+
+
+def _measure(payload: Payload, context: Context) -> RecordDict:
+    identity = Identity.of(context.node_config)
+    state, settings, D_g = _resume(payload, context, identity)
+    if (mode := settings.privacy.mode) in ("aggregated", "private"):
+        raise ProtocolError(f'{identity.name} takes part in no search of settings where privacy = "{mode}"')
+    client, data = _learner(identity, settings, state, payload, D_g, context)
+    told: dict[str, Scalar] = {}
+    if data.held_out is not None:
+        Z = data.held_out.Z
+        e = held_out_error(Z, D_g, client.finish(D_g), settings.evaluation.n_nonzero)
+        told = {"held_out": Z.shape[1], "held_out_error": e}
+    # Of a trial the server learns one number, whatever it asks.
+    forget_state(context, identity.state_folder())
+    return pack({}, client=identity.name, **told)
 
 
 def _finish(payload: Payload, context: Context) -> RecordDict:
     identity = Identity.of(context.node_config)
-    if "global_dictionary" not in payload.arrays:  # the run failed before matching: there is no model to write
+    if "global_dictionary" not in payload.arrays:  # no run was matched, or it was a search: there is no model to write
         memory_of(context).clear()
         return pack({}, client=identity.name)
     state, settings, D_g = _resume(payload, context, identity)
@@ -277,14 +398,16 @@ def _finish(payload: Payload, context: Context) -> RecordDict:
     X = codes_of(Y, D, client.coder)
     shared, own = shares(Y, D_g, D_l, X)
     measures = {"error": relative_error(Y, D, X), "shared": shared, "own": own}
-    scalars: dict[str, Scalar] = {key: _told(settings, value) for key, value in measures.items()}
+    told = {key: _told(settings, value) for key, value in measures.items()}
+    scalars: dict[str, Scalar] = {} if settings.privacy.mode == "private" else {**told}
     known = truth(identity, settings)
     if known is not None and known.local_dictionary.shape == D_l.shape and not settings.data.bends:
         scalars["local_distance"] = dictionary_distance(D_l, known.local_dictionary)
     measures["n_samples"] = Y.shape[1]
     if "reason" not in payload.scalars:  # a run that ends before its time is not kept waiting
-        told = _evaluated(data, client, D_g, D_l, settings, state.step, memory_of(context).first())
-        scalars |= told
+        first = memory_of(context).first(client.learning.model_dump_json())
+        told = _evaluated(data, client, D_g, D_l, settings, state.step, first)
+        scalars |= told if settings.privacy.mode != "private" else {}
         measures |= told
     usage = carried(X, zero_filled(Y))
     model = ClientModel(D_g, D_l, data.preprocessing, client.coder, data.cut, data.names, usage, measures)
@@ -315,7 +438,7 @@ def _evaluated(
             guarded=client.guard is not None,
         )
         D = first.dictionary
-    began = ClientLearner(data.Y, client.learning, settings.seed, client.name, dictionary=D)
+    began = ClientLearner(data.Y, client.learning, settings.seed, client.name, dictionary=np.ascontiguousarray(D))
     found = evaluate_client(data.held_out, began, D_g, D_l, rounds, settings)
     _log.info("%s", found.in_words())
     return found.scalars()
@@ -345,11 +468,18 @@ def _resume(
             raise ProtocolError(f"{identity.name} was sent other indices than before")
         state = replace(state, split=indices.astype(np.intp))
         # Indices count the atoms that were sent. If an earlier answer got lost, the newest state is split already.
-    return state, settings, D_g
+    mask = identity.mask(settings, state.run, len(D_g))
+    return state, settings, mask.show(D_g) if mask else D_g
 
 
 def _learner(
-    identity: Identity, settings: Settings, state: ClientState, payload: Payload, D_g: Floats, context: Context
+    identity: Identity,
+    settings: Settings,
+    state: ClientState,
+    payload: Payload,
+    D_g: Floats,
+    context: Context,
+    purpose: str = "end",
 ) -> tuple[ClientLearner, ClientData]:
     """Return the client as it was after its last answer, sharing the atoms that the server says, with its samples."""
     data = _data(identity, settings, state.run, state, context)
@@ -365,6 +495,7 @@ def _learner(
         watch=state.watch,
         members=members,
         guarded=settings.privacy.guarded,
+        private=identity.private(settings, state.run, purpose),
     )
     if len(state.used):
         client.split(np.where(state.split == ABSENT, ABSENT, state.used[state.split]), settings.sharing)
@@ -429,7 +560,8 @@ def _data(
 ) -> ClientData:
     """Return the samples, after checking that they are like those at the start of the run."""
     memory = memory_of(context)
-    data = memory.recall(run) or memory.keep(run, load_data(identity, settings, memory.take(settings.dtype), allow))
+    owner = search_of(run)  # trials of a search learn from the same samples
+    data = memory.recall(owner) or memory.keep(owner, load_data(identity, settings, memory.take(settings.dtype), allow))
     if state is None:
         return data
     d, names = len(state.local_dictionary), names_mark(data.names)

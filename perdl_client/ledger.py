@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from common.errors import DataError
 from common.files import write_json
 from common.locks import locked_file
+from common.privacy_settings import PrivacySettings
+from common.protocol import search_of
 from perdl_client.formats.file_checks import LEDGER
 from perdl_client.terms import Terms, TermsError
 
@@ -22,21 +25,28 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class Used:
-    """What the data served in one run.
+    """What the data served in one run, or in one search of settings.
 
     Parameters
     ----------
     began : str
-        When the run first asked for a first dictionary.
+        When the run first asked for something.
     first_dictionaries : int
-        How many different ones were sent.
+        How many were sent. The same one, sent again in another trial of a search, counts once.
     rounds : int
         Rounds that were answered, those asked again included.
+    trials : int
+        Trials of a search that were begun.
+    epsilon, delta : float
+        Budget that was spent, with ``privacy = "private"``.
     """
 
     began: str
     first_dictionaries: int = 0
     rounds: int = 0
+    trials: int = 0
+    epsilon: float = 0.0
+    delta: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -48,19 +58,24 @@ class Ledger:
     path : Path
         Its file.
     runs : mapping of str to Used
-        By the run's id.
+        By the id of the run, or of the search.
     """
 
     path: Path
     runs: Mapping[str, Used] = field(default_factory=dict)
 
-    @property
-    def first_dictionaries(self) -> int:
-        """First dictionaries that were sent."""
-        return sum(one.first_dictionaries for one in self.runs.values())
+    def total(self, what: str) -> float:
+        """Return a sum over all runs.
 
-    def check_start(self, run: str, terms: Terms, name: str) -> None:
-        """Refuse a first dictionary that is one too many.
+        Parameters
+        ----------
+        what : str
+            A field of `Used`.
+        """
+        return sum(float(getattr(one, what)) for one in self.runs.values())
+
+    def check_run(self, run: str, terms: Terms, name: str) -> None:
+        """Refuse a run that is one too many.
 
         Parameters
         ----------
@@ -76,17 +91,52 @@ class Ledger:
         TermsError
             It names the ledger and the numbers.
         """
-        cure = f"let the client's owner raise `{{}}` in its terms if that is meant (the count is in {self.path.name})"
-        if run not in self.runs and len(self.runs) >= terms.runs:
-            raise TermsError(
-                f"{name} does not take part in another run: its data served {len(self.runs)}, and its terms allow "
-                f"{terms.runs} in all; {cure.format('runs')}"
+        if search_of(run) not in self.runs and len(self.runs) >= terms.runs:
+            raise self._refused(
+                f"{name} does not take part in another run: its data served {len(self.runs)}",
+                f"{terms.runs} in all",
+                "runs",
             )
-        if self.first_dictionaries >= terms.first_dictionaries:
-            raise TermsError(
-                f"{name} sends no other first dictionary: its data gave {self.first_dictionaries}, and its terms allow "
-                f"{terms.first_dictionaries} in all; {cure.format('first_dictionaries')}"
+
+    def check_start(self, run: str, privacy: PrivacySettings, terms: Terms, name: str) -> None:
+        """Refuse a run, a trial or a first dictionary that is one too many, or an epsilon that is not left.
+
+        Parameters
+        ----------
+        run : str
+            The run's id.
+        privacy : PrivacySettings
+            The run's.
+        terms : Terms
+            The client's terms.
+        name : str
+            The client's name, for errors.
+
+        Raises
+        ------
+        TermsError
+            It names the ledger and the numbers.
+        """
+        self.check_run(run, terms, name)
+        if self.total("first_dictionaries") >= terms.first_dictionaries:
+            raise self._refused(
+                f"{name} sends no other first dictionary: its data gave {self.total('first_dictionaries'):g}",
+                f"{terms.first_dictionaries} in all",
+                "first_dictionaries",
             )
+        trials = self.runs[search_of(run)].trials if search_of(run) in self.runs else 0
+        if search_of(run) != run and trials >= terms.trials:
+            raise self._refused(
+                f"{name} begins no other trial: this search began {trials}", f"{terms.trials} in a search", "trials"
+            )
+        for what, asked in zip(("epsilon", "delta"), spent(privacy), strict=True):
+            before, most = self.total(what), getattr(terms, what)
+            if before + asked > most:
+                raise self._refused(
+                    f"{name} does not take part with {what} = {asked:g}: its data spent {before:g}",
+                    f"{most:g} in all",
+                    what,
+                )
 
     def check_round(self, run: str, terms: Terms, name: str) -> None:
         """Refuse a round that is one too many.
@@ -105,11 +155,13 @@ class Ledger:
         TermsError
             It names the numbers.
         """
-        answered = self.runs[run].rounds if run in self.runs else 0
-        if answered >= terms.rounds:
-            raise TermsError(
-                f"{name} answers no other round: it answered {answered} in this run, those asked again included, and "
-                f"its terms allow {terms.rounds}; let the client's owner raise `rounds` in its terms if that is meant"
+        used = self.runs.get(search_of(run), Used(""))
+        most = terms.rounds * max(used.trials, 1)
+        if used.rounds >= most:
+            raise self._refused(
+                f"{name} answers no other round: it answered {used.rounds} in this run, those asked again included",
+                f"{most}",
+                "rounds",
             )
 
     def in_words(self, terms: Terms) -> str:
@@ -120,10 +172,28 @@ class Ledger:
         terms : Terms
             The client's terms.
         """
-        return (
-            f"# used up, by {self.path}:\n# runs: {len(self.runs)} of {terms.runs}\n"
-            f"# first_dictionaries: {self.first_dictionaries} of {terms.first_dictionaries}"
+        lines = [f"# used up, by {self.path}:", f"# runs: {len(self.runs)} of {terms.runs}"]
+        for what in ("first_dictionaries", "epsilon", "delta"):
+            lines.append(f"# {what}: {self.total(what):g} of {getattr(terms, what):g}")
+        return "\n".join(lines)
+
+    def _refused(self, why: str, allowed: str, term: str) -> TermsError:
+        return TermsError(
+            f"{why}, and its terms allow {allowed}; let the client's owner raise `{term}` in its terms if that is "
+            f"meant (the count is in {self.path.name})"
         )
+
+
+def spent(privacy: PrivacySettings) -> tuple[float, float]:
+    """Return the epsilon and the delta that a run spends. Those of several runs add up.
+
+    Parameters
+    ----------
+    privacy : PrivacySettings
+        The run's.
+    """
+    private = privacy.mode == "private" and privacy.epsilon is not None
+    return (privacy.epsilon or 0.0, privacy.delta) if private else (0.0, 0.0)
 
 
 def ledger_path(data: Path, folder: Path) -> Path:
@@ -167,16 +237,19 @@ def read_ledger(path: Path) -> Ledger:
         raise _damaged(path, f"is of format {values.get('version')!r}, this perdl reads {_VERSION}")
     try:
         runs = {str(run): Used(**one) for run, one in values["runs"].items()}
-        numbers = [count for one in runs.values() for count in (one.first_dictionaries, one.rounds)]
-        if not all(type(number) is int and number >= 0 for number in numbers):
-            raise ValueError
+        for one in runs.values():
+            counts, sums = (one.first_dictionaries, one.rounds, one.trials), (one.epsilon, one.delta)
+            if not all(type(count) is int for count in counts) or not all(
+                0 <= some < math.inf for some in counts + sums
+            ):
+                raise ValueError
     except (KeyError, TypeError, AttributeError, ValueError):
         raise _damaged(path, "holds other values than a ledger") from None
     return Ledger(path, runs)
 
 
-def count_start(path: Path, run: str, terms: Terms, name: str) -> None:
-    """Write down that a first dictionary is about to be sent.
+def count_run(path: Path, run: str, terms: Terms, name: str) -> None:
+    """Write down that the data serve a run.
 
     Parameters
     ----------
@@ -197,10 +270,49 @@ def count_start(path: Path, run: str, terms: Terms, name: str) -> None:
         If the ledger is damaged.
     """
 
-    def one_more(ledger: Ledger) -> Used:
-        ledger.check_start(run, terms, name)
-        used = ledger.runs.get(run) or Used(time.strftime("%Y-%m-%d %H:%M:%S"))
-        return Used(used.began, used.first_dictionaries + 1, used.rounds)
+    def one_more(ledger: Ledger, used: Used) -> Used:
+        ledger.check_run(run, terms, name)
+        return used
+
+    _change(path, run, one_more)
+
+
+def count_start(path: Path, run: str, privacy: PrivacySettings, terms: Terms, name: str, *, is_new: bool) -> None:
+    """Write down that a first dictionary is about to be sent.
+
+    Parameters
+    ----------
+    path : Path
+        The ledger's file.
+    run : str
+        The run's id.
+    privacy : PrivacySettings
+        The run's.
+    terms : Terms
+        The client's terms.
+    name : str
+        The client's name, for errors.
+    is_new : bool
+        Whether this dictionary was not sent before, in another trial of a search.
+
+    Raises
+    ------
+    TermsError
+        If it is one too many.
+    DataError
+        If the ledger is damaged.
+    """
+
+    def one_more(ledger: Ledger, used: Used) -> Used:
+        ledger.check_start(run, privacy, terms, name)
+        epsilon, delta = spent(privacy)
+        return replace(
+            used,
+            first_dictionaries=used.first_dictionaries + is_new,
+            trials=used.trials + (search_of(run) != run),
+            epsilon=used.epsilon + epsilon,
+            delta=used.delta + delta,
+        )
 
     _change(path, run, one_more)
 
@@ -227,19 +339,20 @@ def count_round(path: Path, run: str, terms: Terms, name: str) -> None:
         If the ledger is damaged.
     """
 
-    def one_more(ledger: Ledger) -> Used:
+    def one_more(ledger: Ledger, used: Used) -> Used:
         ledger.check_round(run, terms, name)
-        used = ledger.runs.get(run) or Used(time.strftime("%Y-%m-%d %H:%M:%S"))
-        return Used(used.began, used.first_dictionaries, used.rounds + 1)
+        return replace(used, rounds=used.rounds + 1)
 
     _change(path, run, one_more)
 
 
-def _change(path: Path, run: str, change: Callable[[Ledger], Used]) -> None:
+def _change(path: Path, run: str, change: Callable[[Ledger, Used], Used]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
+    owner = search_of(run)
     with locked_file(path):
         ledger = read_ledger(path)
-        runs = {**ledger.runs, run: change(ledger)}
+        used = ledger.runs.get(owner) or Used(time.strftime("%Y-%m-%d %H:%M:%S"))
+        runs = {**ledger.runs, owner: change(ledger, used)}
         values: dict[str, Any] = {key: vars(one) for key, one in runs.items()}
         write_json(path, {"kind": _KIND, "version": _VERSION, "runs": values})
 

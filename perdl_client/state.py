@@ -19,7 +19,7 @@ Ints = NDArray[np.intp]
 Bools = NDArray[np.bool_]
 _log = logging.getLogger("perdl.client")
 
-VERSION = 4
+VERSION = 5
 """Version of the files' format. Files of another version are refused."""
 
 KEPT = 3
@@ -58,6 +58,8 @@ class ClientState:
         State of the stall detection.
     names : str
         Hash of the features' names; empty if they have none.
+    asked : str
+        Hash of the D^g to which the last answer was given. A private client answers a round for one D^g only.
     """
 
     run: str
@@ -70,6 +72,7 @@ class ClientState:
     members: Bools = field(default_factory=lambda: ALL_SHARED)
     watch: Watch = NOTHING_SEEN
     names: str = ""
+    asked: str = ""
 
 
 def save_state(state: ClientState, context: Context, folder: Path | None) -> None:
@@ -92,11 +95,11 @@ def save_state(state: ClientState, context: Context, folder: Path | None) -> Non
     watch = np.array(astuple(state.watch), dtype=np.float64)
     arrays = {key: getattr(state, key) for key in ("local_dictionary", "used", "split", "members")} | {"watch": watch}
     if folder is not None:
-        head = {key: getattr(state, key) for key in ("run", "settings", "step", "n_global", "names")}
+        head = {key: getattr(state, key) for key in ("run", "settings", "step", "n_global", "names", "asked")}
         write_record(folder / "state" / f"{state.step:08d}.npz", "state", VERSION, head, arrays)
         _prune(folder, state.step)
-    scalars: dict[str, Scalar] = {"step": state.step, "n_global": state.n_global, "names": state.names}
-    record = pack(arrays, run=state.run, settings=state.settings, **scalars)
+    scalars: dict[str, Scalar] = {"step": state.step, "n_global": state.n_global, "asked": state.asked}
+    record = pack(arrays, run=state.run, settings=state.settings, names=state.names, **scalars)
     context.state.config_records[_STATE] = record.config_records[_STATE]
 
 
@@ -139,6 +142,21 @@ def find_state(run: str, context: Context, folder: Path | None, before: int | No
     return None
 
 
+def forget_state(context: Context, folder: Path | None) -> None:
+    """Forget the states of a run that is over.
+
+    Parameters
+    ----------
+    context : flwr.app.Context
+        This node's context.
+    folder : Path, optional
+        The client's folder; None in a simulation.
+    """
+    context.state.config_records.pop(_STATE, None)
+    for path in _files(folder):
+        path.unlink(missing_ok=True)
+
+
 def _unpack(context: Context) -> ClientState:
     payload = unpack(context.state)
     return ClientState(
@@ -152,6 +170,7 @@ def _unpack(context: Context) -> ClientState:
         members=payload.array("members", (-1,), "b"),
         watch=_watch(payload.arrays["watch"]),
         names=payload.scalar("names", str),
+        asked=payload.scalar("asked", str),
     )
 
 

@@ -58,8 +58,11 @@ class Terms(SettingsTable):  # numpydoc ignore=PR01
     steps: int = Field(1000, ge=0, description="most warm-up and refine steps")
     memory: float = Field(16.0, gt=0, description="most memory of a run beside its file, in GiB, as estimated")
     seconds: float = Field(86400.0, gt=0, description="longest time to compute for a run, as estimated for one core")
+    trials: int = Field(300, ge=0, description="most trials of a search of settings; each may have so many rounds")
     runs: int = Field(50, ge=0, description="how many runs its data may serve in all, with any server")
     first_dictionaries: int = Field(200, ge=0, description="how many first dictionaries of its data it sends in all")
+    epsilon: float = Field(20.0, ge=0, description="how much epsilon its data may spend in all, in private runs")
+    delta: float = Field(1e-4, ge=0, lt=1, description="how much delta its data may spend in all, in private runs")
 
     def check_settings(self, settings: Settings, learning: LearningSettings, name: str) -> None:
         """Refuse what can be refused without looking at the data.
@@ -192,7 +195,7 @@ def cost(settings: Settings, learning: LearningSettings, d: int, n: int) -> tupl
     # A restart that finds nothing doubles the wait for the next.
     tries = settings.rounds.bit_length() if learning.local_restarts else 0
     steps += tries * learning.local_restarts * (learning.warmup_steps + 1)
-    products = 3 * (r if LEARNERS[learning.learner].products == 0 else 1)
+    products = 3 * (r if LEARNERS[learning.learner].atom_by_atom else 1)
     used = min(learning.n_nonzero if learning.counts_atoms else d, r) if learning.coder.startswith("omp") else 0
     operations = 2.0 * products * d * n * r + 20.0 * max(d, r) * min(d, r) ** 2 + 2.0 * used * n * (r * used + used**3)
     memory = width * (5.0 * d * n + 8.0 * r * n + (learning.n_restarts + 6.0) * d * r)

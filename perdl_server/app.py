@@ -6,7 +6,9 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
@@ -33,12 +35,23 @@ def main(grid: Grid, context: Context) -> None:
     context : flwr.app.Context
         Holds the run's configuration.
     """
+    run(begin(context.run_config), grid)
+
+
+def begin(config: Mapping[str, Any]) -> Settings:
+    """Prepare this process for a run over a grid, and return the run's settings.
+
+    Parameters
+    ----------
+    config : mapping
+        Settings by dotted name.
+    """
     if os.environ.get(SERVED):
         threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
         start_log(logging.INFO)
-    settings = settings_from_flat(context.run_config)
+    settings = settings_from_flat(config)
     _bound_pulls(settings)
-    run(settings, grid)
+    return settings
 
 
 def _bound_pulls(settings: Settings) -> None:

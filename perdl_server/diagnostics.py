@@ -284,7 +284,7 @@ def _idle(run: RunOutcome) -> str:
 
 def _out_of_scale(run: RunOutcome) -> str:
     """Warn of thresholds that almost no code passes."""
-    if run.settings.coder != "hard-threshold":
+    if run.settings.coder != "hard-threshold" or run.settings.privacy.mode == "private":
         return ""
     errors = {name: facts.get("final_error", facts["start_error"]) for name, facts in run.clients.items()}
     empty = [name for name, facts in run.clients.items() if facts["nonzeros"] < 0.5 and errors[name] > 0.7]
@@ -303,7 +303,7 @@ def _dense(run: RunOutcome) -> str:
     dense = [
         name
         for name, facts in run.clients.items()
-        if facts["n_atoms"] > 1 and facts["nonzeros"] > 0.7 * facts["n_atoms"]
+        if facts["n_atoms"] > 1 and facts.get("nonzeros", 0) > 0.7 * facts["n_atoms"]
     ]
     if not dense:
         return ""

@@ -35,7 +35,7 @@ def held_out_summary(clients: Mapping[str, Mapping[str, Any]], settings: Setting
         not ask for it or did not come to its end.
     """
     finished = [name for name, facts in clients.items() if "final_error" in facts]
-    if not settings.evaluation.held_out or not finished:
+    if not settings.evaluation.held_out or not finished or settings.privacy.mode == "private":
         return {}
     told = {name: clients[name]["held_out"] for name in finished if "held_out" in clients[name]}
     names = {

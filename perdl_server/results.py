@@ -22,6 +22,11 @@ from perdl_server.checkpoint import BEFORE, NEWEST, Checkpoint, load_checkpoint,
 _log = logging.getLogger("perdl.server")
 Floats = NDArray[np.floating]
 
+TRIALS, TUNING, CHOSEN = "trials.jsonl", "tuning.json", "tuned.toml"
+"""Files of a search of settings: a row for each trial, at its end the result, and the settings that it chose."""
+FIXED = "fixed"
+"""Key of the configuration of a search: names of settings that are not varied, separated by commas."""
+
 STOP = "stop"
 LAST_ROUND = "stop-after-round"
 SERVED = "PERDL_SERVED"
@@ -187,7 +192,7 @@ def _append(path: Path, data: bytes) -> None:
             raise
 
 
-def stop_run_in(path: Path, seconds: float = 10.0) -> None:
+def stop_run_in(path: Path, seconds: float = 10.0, last: str = "summary.json") -> None:
     """Ask a run to end, and wait until it has saved its results.
 
     Parameters
@@ -196,10 +201,12 @@ def stop_run_in(path: Path, seconds: float = 10.0) -> None:
         The run's folder.
     seconds : float
         Longest time to wait.
+    last : str
+        The file that is written last.
     """
     (path / STOP).touch()
     until = time.monotonic() + seconds
-    while not (path / "summary.json").exists() and time.monotonic() < until:
+    while not (path / last).exists() and time.monotonic() < until:
         time.sleep(0.05)
 
 

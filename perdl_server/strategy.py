@@ -9,8 +9,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,16 +20,17 @@ from numpy.typing import NDArray
 
 from common.errors import PerdlError
 from common.logs import about
-from common.protocol import UPDATE, Payload
+from common.mask import simulated_mask
 from common.settings import Settings
-from perdl_server.algorithm.matching import MatchingError
+from common.simulation import is_simulation
 from perdl_server.algorithm.server import PermaServer
 from perdl_server.checkpoint import Checkpoint
 from perdl_server.diagnostics import RunOutcome, warnings
 from perdl_server.federation.members import Member, State
-from perdl_server.federation.messages import Exchange, Question
+from perdl_server.federation.messages import Exchange
 from perdl_server.federation.rounds import LAST_WORD, Federation
-from perdl_server.federation.validation import METRICS, check_update
+from perdl_server.federation.secure import ONLY_SUMS, RoundSum, SecureRounds
+from perdl_server.federation.steps import arrays_of, match_members, take_round
 from perdl_server.held_out import held_out_summary
 from perdl_server.results import RunFolder
 from perdl_server.summary import describe, final_metrics, spread
@@ -130,7 +130,8 @@ class PerMA(Strategy):
                 self._report["agreed_scale"] = constants
             if former is None:
                 federation.join()
-                self._match(federation)
+                self._report |= match_members(federation)
+                self._checkpoint(federation, 0)
             else:
                 federation.rejoin()
             reason = ended or self._rounds(federation, result)
@@ -145,7 +146,7 @@ class PerMA(Strategy):
         finally:
             self._save(federation, reason)
             _log.info("ended: %s", reason)
-        found = {"global_dictionary": self.server.shared_dictionary} if self.server.matched else {}
+        found = {"global_dictionary": self._readable()} if self.server.matched else {}
         result.arrays = ArrayRecord({key: Array(value) for key, value in found.items()})
         return result
 
@@ -166,39 +167,34 @@ class PerMA(Strategy):
         _log.info("going on after round %d", former.round)
         return Federation(self.settings, exchange, former.run, self.server, members)
 
-    def _match(self, federation: Federation) -> None:
-        """Phase 0: find the shared atoms, and give each member its own indices."""
-        members = federation.members
-        try:
-            match = self.server.match(
-                {member.name: member.dictionary for member in members}, [member.usage for member in members]
-            )
-        except MatchingError as error:
-            for member in members:
-                if member.name == error.client:
-                    member.fault = str(error)
-            raise
-        for member, indices in zip(members, match.indices, strict=True):
-            member.indices, member.dictionary = indices, np.empty((0, 0))  # the server keeps no client's atoms
-        self._report |= match.report
-        self._checkpoint(federation, 0)
-
     def _rounds(self, federation: Federation, result: Result) -> str:
         """Run up to T rounds, and return why they ended."""
         former, server = self.folder.checkpoint, self.server
+        secure = SecureRounds(federation) if self.settings.privacy.mode == "aggregated" else None
+        if secure is not None:
+            self._report.setdefault("secure_sums", {"note": ONLY_SUMS, "void_rounds": []})
         for t in range(former.round + 1 if former else 1, self.settings.rounds + 1):
-            with about(round=t):
-                check = partial(self._check, t)
-                answers = federation.ask(Question(UPDATE, f"round {t}", check, self._arrays(), {"round": t}))
-            rows = self._aggregate(t, answers)
-            errors = [row["error_before_update"] for row in rows]
-            metrics = MetricRecord({"error_before_update": float(np.mean(errors)), "clients": len(rows)})
-            result.train_metrics_clientapp[t] = metrics
+            if secure is None:
+                rows = take_round(federation, t)
+                self._report["rounds"] = t  # from here on D^g is this round's, also if the run is interrupted
+                errors = [row["error_before_update"] for row in rows if "error_before_update" in row]
+                error, told = spread(errors), {"error_before_update": float(np.mean(errors))} if errors else {}
+            else:
+                with about(round=t):
+                    sums = secure.round(t, arrays_of(server))
+                if sums is None:
+                    self._report["secure_sums"]["void_rounds"].append(t)
+                    self._checkpoint(federation, t)
+                    continue
+                rows = self._aggregate_sum(t, sums)
+                error = {"mean": sums.means["error_before_update"]}
+                told = {"error_before_update": error["mean"]}
+            result.train_metrics_clientapp[t] = MetricRecord({**told, "clients": len(rows)})
             row = {
                 "round": t,
                 "change": server.change,
                 "consensus": spread(server.shared_consensus.tolist()),
-                "error_before_update": spread(errors),
+                "error_before_update": error,
                 "clients": len(rows),
                 "bytes": sum(sum(phase.values()) for phase in federation.exchange.bytes.values()),
                 "seconds": time.monotonic() - self._began,
@@ -206,7 +202,7 @@ class PerMA(Strategy):
             self.folder.add_round(row, rows)
             with about(round=t):
                 _log.info("round done: %d clients, change %.3g", len(rows), server.change)
-            self.folder.save_dictionary(server.shared_dictionary, server.shared_consensus, every=1.0)
+            self.folder.save_dictionary(self._readable(), server.shared_consensus, every=1.0)
             ended = "tolerance" if server.at_rest else "rounds" if t == self.settings.rounds else ""
             self._checkpoint(federation, t, ended)
             if ended:
@@ -215,23 +211,11 @@ class PerMA(Strategy):
                 return wish
         return "rounds"
 
-    def _check(self, t: int, payload: Payload, name: str) -> None:
-        """Raise ProtocolError if a client's answer to round ``t`` is not valid."""
-        server = self.server
-        check_update(payload, t, server.global_dictionary, server.aggregation, server.members(name))
-
-    def _aggregate(self, t: int, answers: Sequence[tuple[Member, Payload]]) -> list[dict[str, Any]]:
-        """Compute D^g from the answers of round ``t``, and return the metrics of each client."""
-        arrays = [payload.arrays for _, payload in answers]
-        own = [one["contribution"] for one in arrays]
-        weights = [one.get("energies", np.ones(len(B.T), B.dtype)) for one, B in zip(arrays, own, strict=True)]
-        told = [(one["spread"], one["nearest"]) for one in arrays if "spread" in one]
-        self.server.aggregate(*self.server.gather([member.name for member, _ in answers], own, weights, told))
-        self._report["rounds"] = t  # from here on D^g is this round's, also if the run is interrupted
-        return [
-            {"round": t, "client": member.name, **{key: payload.scalars[key] for key in METRICS}}
-            for member, payload in answers
-        ]
+    def _aggregate_sum(self, t: int, sums: RoundSum) -> list[dict[str, Any]]:
+        """Compute D^g from the sums of round ``t``, and return which clients took part."""
+        self.server.aggregate_sum(sums.contributions, sums.weights, len(sums.names))
+        self._report["rounds"] = t
+        return [{"round": t, "client": name} for name in sums.names]
 
     def _checkpoint(self, federation: Federation, t: int, ended: str = "") -> None:
         members = federation.members
@@ -255,8 +239,9 @@ class PerMA(Strategy):
     def _save(self, federation: Federation, reason: str) -> None:
         """Write all results, whether the run ended well or not."""
         facts, server = {member.name: member.facts for member in federation.members}, self.server
+        D = None
         if server.matched:
-            D, consensus, shared = server.shared_dictionary, server.shared_consensus, server.shared.tolist()
+            D, consensus, shared = self._readable(), server.shared_consensus, server.shared.tolist()
             self.folder.save_dictionary(D, consensus)
             if server.membership is not None:
                 self._report["n_global"] = len(shared)
@@ -273,22 +258,31 @@ class PerMA(Strategy):
             {
                 **self._report,
                 **({"held_out": held_out} if held_out else {}),
+                **({"masked": True} if self._masked else {}),
                 "rounds": self._report.get("rounds", 0),
                 "stop_reason": reason,
                 "clients": facts,
-                "final": final_metrics(facts, server, self.settings),
+                "final": final_metrics(facts, server, self.settings, None if self._masked else D),
                 "bytes": dict(federation.exchange.bytes),
                 "seconds": time.monotonic() - self._began,
             }
         )
 
-    def _arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the arrays of D^g that are sent; empty before matching."""
-        return {"global_dictionary": self.server.global_dictionary} if self.server.matched else {}
+    @property
+    def _masked(self) -> bool:
+        """Whether D^g is in coordinates that only the clients know."""
+        return self.settings.privacy.mode == "masked" and not is_simulation()
+
+    def _readable(self) -> NDArray[np.floating]:
+        """Return D^g, in the clients' own coordinates where they belong to the server's user too."""
+        D = self.server.shared_dictionary
+        if self.settings.privacy.mode != "masked" or self._masked:
+            return D
+        return simulated_mask(self.settings.seed, len(D)).show(D)
 
     def _final_arrays(self) -> dict[str, NDArray[Any]]:
         """Return the arrays of the last message: D^g, and which of its atoms are still shared if some may not be."""
-        arrays, server = self._arrays(), self.server
+        arrays, server = arrays_of(self.server), self.server
         return arrays if server.membership is None else {**arrays, "shared": server.membership.shared}
 
     def _not_used(self, *args: Any, **kwargs: Any) -> Any:

@@ -9,6 +9,7 @@ from platform import python_version
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from common.dictionaries import dictionary_distance
 from common.protocol import PROTOCOL
@@ -34,7 +35,12 @@ def describe(settings: Settings) -> dict[str, Any]:
     }
 
 
-def final_metrics(clients: Mapping[str, Mapping[str, Any]], server: PermaServer, settings: Settings) -> dict[str, Any]:
+def final_metrics(
+    clients: Mapping[str, Mapping[str, Any]],
+    server: PermaServer,
+    settings: Settings,
+    global_dictionary: NDArray[np.floating] | None = None,
+) -> dict[str, Any]:
     """Return the final metrics of a run.
 
     Parameters
@@ -45,6 +51,8 @@ def final_metrics(clients: Mapping[str, Mapping[str, Any]], server: PermaServer,
         Owner of D^g.
     settings : Settings
         The run's settings.
+    global_dictionary : (d, r_g) array, optional
+        D^g in the data's coordinates, if the server knows it.
 
     Returns
     -------
@@ -60,9 +68,9 @@ def final_metrics(clients: Mapping[str, Mapping[str, Any]], server: PermaServer,
         final["local_distance_max"] = max(distances)
     if not server.matched:
         return final
-    s, D = settings.synthetic, server.shared_dictionary
+    s, D = settings.synthetic, global_dictionary
     known = settings.data.source == "synthetic" and not settings.data.bends
-    if known and D.shape == (s.n_features, s.n_global):
+    if D is not None and known and D.shape == (s.n_features, s.n_global):
         truth = true_global_dictionary(settings.seed, s.n_features, s.n_global)
         final["global_distance"] = dictionary_distance(D, truth)
     final["consensus"] = spread(server.shared_consensus.tolist())

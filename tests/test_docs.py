@@ -30,6 +30,7 @@ PAGES = [
     "docs/running.md",
     "docs/experiments.md",
     "docs/security.md",
+    "docs/privacy.md",
 ]
 
 
@@ -94,7 +95,7 @@ def run_bash(script, folder, **environment):
     path = [str(shim.parent), str(Path(sys.executable).parent), os.environ["PATH"], "/usr/sbin"]
     environment = {**os.environ, "PATH": os.pathsep.join(path), "PYTHONPATH": str(ROOT), **environment}
     command = ["bash", "-euo", "pipefail", "-c", script]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=480)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     return done
@@ -138,6 +139,8 @@ def end_all_with(variable, value):
 
 @pytest.mark.parametrize("page", STORIES)
 def test_pages_that_tell_a_story_run_from_their_first_block_to_their_last(tmp_path, page, monkeypatch):
+    for package in re.findall(r'^from (sklearn)|find_spec\("(\w+)"\)', (ROOT / page).read_text(), flags=re.MULTILINE):
+        pytest.importorskip("".join(package))  # extra: benchmark
     make_samples(tmp_path / "samples")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +20,8 @@ from common.protocol import natural_key
 from common.settings import Settings, override_settings, settings_from_flat
 from common.words import listed
 from perdl.check.profile import ClientProfile, measure, one_feature
-from perdl.check.suggest import Spectrum, suggest
+from perdl.check.suggest import FEW, Spectrum, suggest
+from perdl.check.toml import settings_toml
 from perdl_client.data.quality import SampleStatistics, data_warnings
 from perdl_client.data.sources import client_files, names_of, read_file
 from perdl_client.data.units import differ, how_they_differ, pooled, suggested_divide_by, untouched
@@ -65,20 +65,8 @@ class Report:
 
     def toml(self) -> str:
         """Return the suggested settings as a configuration file."""
-        tables: dict[str, list[str]] = {"": [], "data": []}
-        if "data.path" not in self.suggested:
-            tables["data"] = [
-                "# no path: no folder or glob matches exactly these files; give each client its own by --data"
-            ]
-        for key, value in self.suggested.items():
-            table, _, name = key.rpartition(".")
-            tables.setdefault(table, []).append(f"{name} = {_toml(value)}")
-        parts = (lines if not table else ["", f"[{table}]", *lines] for table, lines in tables.items())
-        return "\n".join(line for part in parts for line in part)
-
-
-def _toml(value: float | int | str | bool) -> str:
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        nowhere = "# no path: no folder or glob matches exactly these files; give each client its own by --data"
+        return settings_toml(self.suggested, {"data": [] if "data.path" in self.suggested else [nowhere]})
 
 
 def find_clients(places: Sequence[str], settings: Settings) -> list[Path]:
@@ -173,7 +161,7 @@ def check(
         notes = list(dict.fromkeys([*notes, cure, *divided.notes]))
         return Report(profiles, problems, notes, divided.suggested, divided.refused)
     suggested = {} if problems else _suggested(profiles, spectra, settings, files, path)
-    notes += _weakest(profiles, spectra) + _few(profiles)
+    notes += [*_weakest(profiles, spectra), *_few(profiles), *_why_star(profiles, suggested)]
     return Report(profiles, problems, notes, suggested, _refused(profiles, suggested, len(files)))
 
 
@@ -239,6 +227,18 @@ def _few(profiles: Sequence[ClientProfile]) -> list[str]:
         if one.rank and (one.samples or 0) < 10
     ]
     return notes + (["there is one client: nothing can be known to be shared"] if len(profiles) == 1 else [])
+
+
+def _why_star(profiles: Sequence[ClientProfile], suggested: Values) -> list[str]:
+    """Say why the star is suggested."""
+    if suggested.get("matching") != "star":
+        return []
+    fewest = min((one for one in profiles if one.rank), key=lambda one: one.samples or 0)
+    return [
+        f"{fewest.name} has {fewest.samples} samples for {suggested['n_atoms']} atoms, fewer than {FEW} each: its "
+        'first dictionary may be off, and along a chain that spoils the matching of others; matching = "star", which '
+        "is suggested, matches each client by itself"
+    ]
 
 
 def _suggested(

@@ -94,7 +94,7 @@ def measure(
     settings : Settings
         Settings of the run; the table ``data`` is used.
     """
-    Y, nothing = samples.data, Spectrum(0, 0, 0.0, 0.0)
+    Y, nothing = samples.data, Spectrum(0, 0, 0.0, 0.0, 0)
     profile.features, profile.samples = Y.shape
     profile.shape, profile.dtype = list(samples.shape), Y.dtype.name
     n_finite, largest, size = finite_sizes(Y)

@@ -32,6 +32,7 @@ for function in (
     models.reconstruct,
     models.samples,
     inspect.report,
+    inspect.audit,
 ):
     app.command(cls=Command)(function)
 app.command("check", cls=Command)(inspect.check)

@@ -154,7 +154,8 @@ def command(function: Callable[P, None]) -> Callable[P, None]:
             err.print(f"perdl: {error.filename or 'system'}: {error.strerror or error}", markup=False, soft_wrap=True)
             raise typer.Exit(1) from None
         except KeyboardInterrupt as error:
-            saved = _folder is not None and any((_folder / one).exists() for one in ("summary.json", "results.json"))
+            kept = ("summary.json", "results.json", "tuning.json")
+            saved = _folder is not None and any((_folder / one).exists() for one in kept)
             err.print(f"perdl: interrupted{f'; what was done is in {_folder}' if saved else ''}", highlight=False)
             traceback.clear_frames(error.__traceback__)  # frees what the frames hold, such as a pool's semaphores
             gc.collect()
@@ -228,7 +229,7 @@ def prepared(
         parse_override(one)
     path = find_config(config, command)
     changes = [*override, *([f"seed={seed}"] if seed is not None else [])]
-    with claimed(load_settings(path, changes), path.stem, output, overwrite) as settings:
+    with claimed(load_settings(path, changes), path, output, overwrite) as settings:
         results_go_to(Path(settings.output))
         yield settings
 

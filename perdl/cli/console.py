@@ -89,9 +89,9 @@ def _print_clients(
     for name, facts in clients.items():
         cells = [name, str(facts["n_samples"]), str(facts["n_atoms"])]
         cells += [f"{members[name].sum()} of {len(members[name])}" if name in members else "-"] * bool(members)
-        cells.append(f"{facts['nonzeros']:.1f}")
+        cells.append(f"{facts['nonzeros']:.1f}" if "nonzeros" in facts else "-")
         cells += [f"{round(100 * facts[key])}%" if key in facts else "-" for key in ("final_shared", "final_own")]
-        cells.append(f"{facts.get('final_error', float('nan')):.3g}")
+        cells.append(f"{facts['final_error']:.3g}" if "final_error" in facts else "-")
         if evaluated:
             told = facts.get("held_out")
             cells += [str(told["n_samples"]), percent(told["gain"])] if told else ["-", "-"]

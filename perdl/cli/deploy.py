@@ -17,14 +17,21 @@ def certs(
     host: Annotated[list[str], typer.Option(help="name or IP address under which clients reach the server")] = [],  # noqa: B006
     client: Annotated[list[str], typer.Option(help="name of a client that gets a key and may join")] = [],  # noqa: B006
     days: Annotated[int, typer.Option(min=1, max=3650, help="how long the server's certificate is valid")] = 365,
+    secret: Annotated[
+        Path | None, typer.Option(help="file to make for clients of masked runs; the server must not have it")
+    ] = None,
 ) -> None:
     """Make what is not there yet of a deployment's certificates and keys."""
-    from perdl.deploy.certs import make_certs
+    from perdl.deploy.certs import make_certs, make_secret
+
+    if secret is not None:
+        make_secret(secret, folder)
+        print_line(out, f"made {secret}: give it to every client, and not to the server")
 
     made = make_certs(folder, host, client, days)
     for path in made:
         print_line(out, f"made {path}")
-    if not made:
+    if not made and secret is None:
         print_line(out, f"{folder} has all of that already")
 
 

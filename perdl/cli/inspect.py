@@ -67,6 +67,39 @@ def check(
         raise typer.Exit(DataError.exit_code)
 
 
+@command
+def audit(
+    folder: Annotated[Path, typer.Argument(help="a client's --folder, which it filled with --record")],
+    as_json: Annotated[bool, typer.Option("--json", help="print all of it as JSON")] = False,
+) -> None:
+    """Show what left a client, by run and phase. Exit with 2 if more left than may travel."""
+    from dataclasses import asdict
+
+    from perdl.check.audit import audit as run_audit
+
+    found = run_audit(folder)
+    if as_json:
+        out.write_line(json.dumps(asdict(found), indent=2))
+    else:
+        names = ("run", "phase", "answers", "refused", "bytes", "arrays", "first", "last")
+        columns = [Column(name, right=name in ("answers", "refused", "bytes")) for name in names]
+        rows = [
+            [
+                *(one.run, one.phase, str(one.answers), str(one.refused), str(one.bytes)),
+                ", ".join(f"{name} {shape}" for name, shape in one.arrays.items()),
+                *(one.first, one.last),
+            ]
+            for one in found.phases
+        ]
+        print_table(out, columns, rows)
+        for fault in found.faults:
+            print_line(out, f"problem: {fault}")
+        if not found.faults:
+            print_line(out, "nothing left that may not")
+    if found.faults:
+        raise typer.Exit(DataError.exit_code)
+
+
 def _print_report(report: Report) -> None:
     names = ("samples", "features", "type", "scale (rms)", "missing", "constant", "rank")
     columns = [Column("client"), Column("file", wrap="anywhere")]

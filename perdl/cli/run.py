@@ -7,7 +7,7 @@ import os
 import shlex
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, cast
@@ -15,7 +15,7 @@ from typing import Annotated, cast
 import typer
 
 from common.errors import SettingsError, UnsavedError
-from common.settings import Settings
+from common.settings import Settings, parse_override
 from perdl.cli.command import command, complete_preset, err, out, prepared, results_go_to
 from perdl.cli.console import print_experiment, print_line
 
@@ -103,6 +103,10 @@ def server(
     resume: Annotated[
         Path | None, typer.Option(help="go on with the run that was left unfinished in this folder")
     ] = None,
+    tune: Annotated[
+        bool, typer.Option("--tune", help="no run: choose settings by held-out error, in short runs with the clients")
+    ] = False,
+    tune_rounds: Annotated[int, typer.Option(min=1, help="rounds of each short run of --tune")] = 10,
     certs: Annotated[Path | None, typer.Option(help="folder made by perdl certs: TLS, and who may join")] = None,
     insecure: InsecureOption = False,
     override: OverrideOption = [],  # noqa: B006
@@ -117,12 +121,24 @@ def server(
     log: LogOption = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Wait for real clients, run one federation with them, write its results, end."""
+    """Wait for real clients, run one federation with them, write its results, end.
+
+    With --tune, search settings with them instead, and write the chosen ones to tuned.toml in the results' folder.
+    """
     from perdl.cli.view import View
     from perdl.engines.run import serve, server_log
     from perdl_server.checkpoint import load_checkpoint
 
     _check_trust(certs, insecure, "DIR made by `perdl certs DIR`")
+    if tune:
+        from perdl.cli.tune import tune_with_clients
+
+        _refuse_with_tune({"--resume": resume, "--sink": sink, "--dashboard": dashboard or dashboard_port})
+        fixed = {key for key, _ in map(parse_override, override)}
+        with prepared(config, override, output, seed, overwrite, "server") as settings:
+            _note_what_is_for_simulations(settings, View(quiet=quiet, json_lines=json_lines).line)
+            tune_with_clients(settings, tune_rounds, fixed, address, certs, quiet=quiet, json_lines=json_lines)
+        return
     view, done = View(quiet=quiet, json_lines=json_lines, sinks=sink), 0
     with (
         prepared(config, override, output, seed, overwrite, "server") if resume is None else _resumed(resume, override)
@@ -130,18 +146,7 @@ def server(
         if resume is not None:
             done = load_checkpoint(resume).round
             view.line(f"going on after round {done}")
-        for key, option in (
-            ("samples_in", "--samples-in"),
-            ("variable", "--variable"),
-            ("drop", "--drop"),
-            ("missing", "--missing"),
-        ):
-            if (value := getattr(settings.data, key)) not in (None, "rows", "refuse"):
-                told = f"{option} {shlex.quote(value)}"
-                view.line(f"note: data.{key} = {value} is for simulations: start each client with {told}")
-
-        if settings.evaluation.pooled:
-            view.line("note: evaluation.pooled is for simulations: no server has clients' samples")
+        _note_what_is_for_simulations(settings, view.line)
 
         def ready() -> None:
             view.line(f"server on {address}, waiting for {settings.n_clients} clients")
@@ -184,6 +189,14 @@ def client(
     ledger: Annotated[
         Path | None, typer.Option(help="file that counts what its data served; default DATA.perdl-ledger.json")
     ] = None,
+    secret: Annotated[
+        Path | None, typer.Option(help="file that all clients of a masked run have; perdl certs makes one")
+    ] = None,
+    privacy: Annotated[
+        str | None,
+        typer.Option(help="take part in runs of this mode only: none, guarded, aggregated, masked or private"),
+    ] = None,
+    record: Annotated[bool, typer.Option("--record", help="keep a record of what leaves, for perdl audit")] = False,
     override: OverrideOption = [],  # noqa: B006
     wait: Annotated[float, typer.Option(min=0, max=1e9, help="seconds to wait for a server that is not there")] = 300.0,
     stock: Annotated[bool, typer.Option(help="run Flower's own flower-supernode instead")] = False,
@@ -230,17 +243,22 @@ def client(
         missing,
         terms,
         ledger,
+        secret,
+        record,
+        privacy,
     )
+    if certs is not None:  # with it the client signs its key for secure sums
+        told["certs"] = str(certs.resolve())
     if stock:
         memory.clear()  # flower-supernode reads the file itself
         raise typer.Exit(run_stock(server, told, credentials))
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    run_client(server, told, memory, stop=stop, max_wait=wait, on_event=on_event, credentials=credentials)
+    result = run_client(server, told, memory, stop=stop, max_wait=wait, on_event=on_event, credentials=credentials)
     if stop.is_set():
         raise KeyboardInterrupt
-    say(f"done: its model is in {told['folder']}")
+    say(f"done: {result}")
 
 
 @command
@@ -332,6 +350,27 @@ def _check_trust(certs: Path | None, insecure: bool, folder: str) -> None:
     if insecure == (certs is not None):
         given = "both --certs and --insecure are given" if insecure else "neither --certs nor --insecure is given"
         raise SettingsError(f"{given}; use --certs {folder}, or --insecure for plain text on this machine alone")
+
+
+def _note_what_is_for_simulations(settings: Settings, say: Callable[[str], object]) -> None:
+    """Say which settings a server cannot heed."""
+    for key, option in (
+        ("samples_in", "--samples-in"),
+        ("variable", "--variable"),
+        ("drop", "--drop"),
+        ("missing", "--missing"),
+    ):
+        if (value := getattr(settings.data, key)) not in (None, "rows", "refuse"):
+            told = f"{option} {shlex.quote(value)}"
+            say(f"note: data.{key} = {value} is for simulations: start each client with {told}")
+    if settings.evaluation.pooled:
+        say("note: evaluation.pooled is for simulations: no server has clients' samples")
+
+
+def _refuse_with_tune(options: Mapping[str, object]) -> None:
+    for name, value in options.items():
+        if value:
+            raise SettingsError(f"{name} is for a run, and --tune does none: leave one of them out")
 
 
 def _line(text: str) -> None:

@@ -2,8 +2,9 @@
 
 A folder ``DIR`` holds the certificate authority (``ca.crt``, ``ca.key``), the server's certificate and key
 (``server.crt``, ``server.key``) and the public keys of all clients that may join (``keys/NAME.pub``). Each client gets
-a folder ``clients/NAME`` with ``ca.crt``, ``key`` and ``key.pub``. Keys of clients are in OpenSSH's formats, because
-Flower's own commands read these.
+a folder ``clients/NAME`` with ``ca.crt``, ``key``, ``key.pub`` and ``client.crt``. Keys of clients are in OpenSSH's
+formats, because Flower's own commands read these. ``client.crt`` says to the other clients that the key is NAME's;
+secure sums need it (``privacy = "aggregated"``).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import secrets
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,6 +28,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     PublicFormat,
     load_pem_private_key,
+    load_pem_public_key,
     load_ssh_private_key,
     load_ssh_public_key,
 )
@@ -34,9 +37,11 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes, uses_nist_
 
 from common.errors import SettingsError
 from common.files import write_atomically
-from common.protocol import ProtocolError, check_name
+from common.mask import LENGTH
+from common.protocol import ProtocolError, check_name, client_uri
 
 CA, CA_KEY, CERTIFICATE, KEY, KEYS = "ca.crt", "ca.key", "server.crt", "server.key", "keys"
+CLIENT_CERTIFICATE = "client.crt"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")  # the SuperLink listens there, and the gateway calls it there
 CA_DAYS = 3650  # long, because every client holds the authority's certificate
 _EARLY = timedelta(days=1)  # valid since yesterday: clients' clocks may be slow
@@ -78,8 +83,30 @@ def make_certs(folder: Path, hosts: Sequence[str] = (), clients: Sequence[str] =
     _server(folder, authority, names, bool(hosts), days, made)
     (folder / KEYS).mkdir(exist_ok=True)
     for client in dict.fromkeys(clients):
-        _client(folder, client, made)
+        _client(folder, client, authority, made)
     return made
+
+
+def make_secret(path: Path, server: Path) -> None:
+    """Write a new secret for clients of masked runs (``privacy = "masked"``), which only this user may read.
+
+    Parameters
+    ----------
+    path : Path
+        File to write; it must not exist.
+    server : Path
+        The server's folder. The secret must not be in it.
+
+    Raises
+    ------
+    SettingsError
+        If the file exists, is in the server's folder or cannot be written.
+    """
+    if path.resolve().is_relative_to(server.resolve()):
+        raise SettingsError(f"{path} is in the server's folder, and the server must not have it: choose another place")
+    if path.exists():
+        raise SettingsError(f"{path} is there already: keep it if clients have it, or choose another name")
+    _write(path, secrets.token_hex(LENGTH).encode() + b"\n", [], mode=0o600)
 
 
 def check_certs(folder: Path, host: str = "localhost", *, keys: bool = True) -> None:
@@ -184,7 +211,7 @@ def _authority(folder: Path, made: list[Path]) -> tuple[x509.Certificate, Key | 
     key = _private_key(key_path, made)
     if not path.exists():
         name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "perdl certificate authority")])
-        builder = _builder(name, name, key, datetime.now(UTC) + timedelta(days=CA_DAYS))
+        builder = _builder(name, name, key.public_key(), datetime.now(UTC) + timedelta(days=CA_DAYS))
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         usage = x509.KeyUsage(*(at in (5, 6) for at in range(9)))  # signs certificates and revocations
         _write(path, builder.add_extension(usage, critical=True).sign(key, hashes.SHA384()), made)
@@ -216,7 +243,7 @@ def _server(
         raise SettingsError(f"{folder / CA} has expired; take a new folder, and hand its {CA} to all clients")
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "perdl server")])
     end = min(datetime.now(UTC) + timedelta(days=days), ca.not_valid_after_utc)
-    builder = _builder(subject, ca.subject, key, end)
+    builder = _builder(subject, ca.subject, key.public_key(), end)
     for extension, critical in (
         (x509.BasicConstraints(ca=False, path_length=None), True),
         (x509.KeyUsage(*(at == 0 for at in range(9))), True),  # signs handshakes
@@ -229,18 +256,48 @@ def _server(
     _write(path, builder.sign(ca_key, hashes.SHA384()), made)
 
 
-def _client(folder: Path, name: str, made: list[Path]) -> None:
+def _client(folder: Path, name: str, authority: tuple[x509.Certificate, Key | None], made: list[Path]) -> None:
     home, public = folder / "clients" / name, folder / KEYS / f"{name}.pub"
-    if public.exists() and not (home / "key").exists():
-        raise SettingsError(f"{public} is there: {name} has a key already; hand out {folder / CA} alone, or remove it")
-    key = _private_key(home / "key", made, PrivateFormat.OpenSSH, load_ssh_private_key)
-    line = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + f" {name}\n".encode()
-    if public.exists() and public_key(public) != _pem(key):
-        raise SettingsError(f"{public} is another key than that in {home}; remove the one that is not {name}'s")
-    if not public.exists():
-        _write(public, line, made)
-    write_atomically(home / "key.pub", lambda file: file.write(line))
+    if not public.exists() or (home / "key").exists():
+        key = _private_key(home / "key", made, PrivateFormat.OpenSSH, load_ssh_private_key)
+        line = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + f" {name}\n".encode()
+        if public.exists() and public_key(public) != _pem(key):
+            raise SettingsError(f"{public} is another key than that in {home}; remove the one that is not {name}'s")
+        if not public.exists():
+            _write(public, line, made)
+        write_atomically(home / "key.pub", lambda file: file.write(line))
+    elif authority[1] is None:
+        raise SettingsError(
+            f"{public} is there: {name} has a key already; hand out {folder / CA} alone, remove it, or bring "
+            f"{folder / CA_KEY} here to make {name}'s certificate"
+        )
+    _client_certificate(home / CLIENT_CERTIFICATE, public, name, authority, made)
     write_atomically(home / CA, lambda file: file.write((folder / CA).read_bytes()))
+
+
+def _client_certificate(
+    path: Path, public: Path, name: str, authority: tuple[x509.Certificate, Key | None], made: list[Path]
+) -> None:
+    """Make a certificate of a client's key, valid as long as the authority; none where the authority's key is not."""
+    ca, ca_key = authority
+    key = load_pem_public_key(public_key(public))
+    if ca_key is None or not isinstance(key, ec.EllipticCurvePublicKey):
+        return
+    if path.exists():
+        now = _certificate(path)
+        if _issued(now, ca) and now.public_key() == key:
+            return
+        path.unlink()
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "perdl client")])
+    builder = _builder(subject, ca.subject, key, ca.not_valid_after_utc)
+    for extension, critical in (
+        (x509.BasicConstraints(ca=False, path_length=None), True),
+        (x509.KeyUsage(*(at == 0 for at in range(9))), True),  # signs keys
+        (x509.SubjectAlternativeName([x509.UniformResourceIdentifier(client_uri(name))]), False),
+        (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), False),
+    ):
+        builder = builder.add_extension(extension, critical)
+    _write(path, builder.sign(ca_key, hashes.SHA384()), made)
 
 
 def _private_key(
@@ -260,10 +317,12 @@ def _private_key(
     return key
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: Key, end: datetime) -> x509.CertificateBuilder:
-    builder = x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number())
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, end: datetime
+) -> x509.CertificateBuilder:
+    builder = x509.CertificateBuilder(issuer, subject, key, x509.random_serial_number())
     builder = builder.not_valid_before(datetime.now(UTC) - _EARLY).not_valid_after(end)
-    return builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    return builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
 
 
 def _write(path: Path, content: bytes | x509.Certificate, made: list[Path], mode: int = 0o644) -> None:

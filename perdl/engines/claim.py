@@ -13,12 +13,13 @@ from pathlib import Path
 from common.errors import PerdlError, SettingsError
 from common.locks import locked
 from common.settings import Settings, changed
+from perdl.results.search import SEARCH, keep_search
 
 
 @contextmanager
 def claimed(
     settings: Settings,
-    name: str,
+    config: Path,
     output: Path | None,
     overwrite: bool,
     cure: str = "choose another --output, or add --overwrite",
@@ -29,8 +30,8 @@ def claimed(
     ----------
     settings : Settings
         Settings of the run.
-    name : str
-        Name of the configuration. The folder's default name begins with it.
+    config : Path
+        The configuration. The folder's default name begins with its name; what a search tried to find it is kept.
     output : Path, optional
         Folder of the results; by default ``output`` of the settings, or a new folder in ``runs``.
     overwrite : bool
@@ -49,7 +50,7 @@ def claimed(
     first = Path("runs") if unnamed else Path(output or settings.output)
     made = [folder for folder in (first, *first.parents) if not folder.exists()]
     if unnamed:
-        output = _new_folder(name)
+        output = _new_folder(config.stem)
         made = [output, *made]
     if output is not None:
         settings = changed(settings, output=str(output))
@@ -57,6 +58,7 @@ def claimed(
     try:
         with held(folder):
             _make_room(folder, overwrite, cure)
+            keep_search(config, folder)
             yield settings
     finally:
         _remove_unused(made)
@@ -104,8 +106,9 @@ def _new_folder(name: str) -> Path:
 def _make_room(folder: Path, overwrite: bool, cure: str) -> None:
     """Remove the results of an earlier run, or raise if they must stay."""
     from perdl_server.checkpoint import BEFORE, NEWEST
+    from perdl_server.results import CHOSEN, TRIALS, TUNING
 
-    left = [one for one in ("results.json", "summary.json", NEWEST, BEFORE) if (folder / one).exists()]
+    left = [one for one in ("results.json", "summary.json", TUNING, TRIALS, NEWEST, BEFORE) if (folder / one).exists()]
     if not left:
         return
     if not overwrite and _has_rounds(folder):
@@ -115,16 +118,19 @@ def _make_room(folder: Path, overwrite: bool, cure: str) -> None:
         raise SettingsError(f"{folder} holds {held} {cure}")
     for name in ("clients", "figures", "tensorboard"):
         shutil.rmtree(folder / name, ignore_errors=True)
-    for name in ("results.json", "tables.md", NEWEST, BEFORE):
+    for name in ("results.json", "tables.md", TUNING, TRIALS, CHOSEN, NEWEST, BEFORE):
         (folder / name).unlink(missing_ok=True)
 
 
 def _has_rounds(folder: Path) -> bool:
     """Whether the run in a folder got past its start. If not, there is nothing to keep."""
     from perdl_server.checkpoint import load_checkpoint
+    from perdl_server.results import TRIALS
 
     if (folder / "results.json").exists():
         return True
+    if (folder / TRIALS).exists():
+        return (folder / TRIALS).stat().st_size > 0
     try:
         if (folder / "summary.json").exists():
             summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
@@ -137,7 +143,8 @@ def _has_rounds(folder: Path) -> bool:
 def _remove_unused(made: list[Path]) -> None:
     """Remove the folders made for a run that wrote nothing; ``made`` begins with the innermost."""
     with suppress(OSError):
-        if made and [path.name for path in made[0].iterdir()] == [".lock"]:
-            (made[0] / ".lock").unlink()
+        if made and {path.name for path in made[0].iterdir()} <= {".lock", SEARCH}:
+            for name in (".lock", SEARCH):
+                (made[0] / name).unlink(missing_ok=True)
         for folder in made:
             folder.rmdir()

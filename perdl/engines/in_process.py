@@ -22,10 +22,10 @@ from flwr.supercore.task_identity import TaskIdentity
 from common.logs import logged_to
 from common.protocol import INITIALISE
 from common.settings import Settings
+from common.simulation import SIMULATION
 from common.threads import one_blas_thread
 from perdl_client.data.memory import Memory, share_memory
 from perdl_client.data.sources import client_names
-from perdl_client.identity import SIMULATION
 
 SERVER_NODE = 1
 _FIRST_CLIENT = 1000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -22,7 +22,7 @@ from perdl_client.data.memory import Memory
 from perdl_client.data.sources import client_files, client_names, video_frames
 from perdl_server.checkpoint import NEWEST, load_checkpoint
 from perdl_server.diagnostics import doubtful_data
-from perdl_server.results import LAST_ROUND, NEW, RESUMED, SERVED, STOP, stop_run_in
+from perdl_server.results import FIXED, LAST_ROUND, NEW, RESUMED, SERVED, STOP, TRIALS, TUNING, stop_run_in
 
 RESUMABLE = ("rounds", "tolerance", "quorum", "join_timeout", "round_timeout")
 Engine = Literal["in-process", "ray"]
@@ -142,6 +142,7 @@ def serve(
     certs: Path | None = None,
     on_event: Callable[[str], None] = lambda text: None,
     resume: bool = False,
+    tune: Set[str] | None = None,
 ) -> dict[str, Any]:
     """Start Flower's SuperLink on loopback, run one federation over the clients that join, and end.
 
@@ -159,11 +160,13 @@ def serve(
         Gets a line for each client added to or removed from those that may join.
     resume : bool
         Whether to resume the run whose checkpoint is in the folder, see :func:`resumed_settings`.
+    tune : set of str, optional
+        If given, there is no run: settings are searched (:mod:`perdl_server.tuning`), except these.
 
     Returns
     -------
     dict
-        Content of ``summary.json``.
+        Content of ``summary.json``; of ``tuning.json`` if settings are searched.
 
     Raises
     ------
@@ -184,6 +187,9 @@ def serve(
     settings = settings.model_copy(update={"output": str(folder)})
     home, log = folder / "flower", folder / "superlink.log"
     environment = {SERVED: RESUMED if resume else NEW, LOG: str(server_log(folder))}
+    app, last, more = "perdl_server.app:app", "summary.json", {}
+    if tune is not None:
+        app, last, more = "perdl_server.tuning:app", TUNING, {FIXED: ",".join(sorted(tune))}
     with (
         held(folder),
         _cleared(folder),
@@ -195,7 +201,7 @@ def serve(
             members = Members(certs / KEYS, lambda call, request: control(call, request, address, certs), on_event)
             members.update()
         on_ready()
-        bundle = write_bundle(home / "bundle", settings.flat())
+        bundle = write_bundle(home / "bundle", {**settings.flat(), **more}, serverapp=app)
         run_id = submit(bundle, address, home, certs)
         status = details = ""
         try:
@@ -207,13 +213,13 @@ def serve(
                 status, details = run_status(run_id, address, certs)
         except KeyboardInterrupt:
             # The ServerApp is another process, which Flower ends without notice: tell it to save first.
-            stop_run_in(folder)
+            stop_run_in(folder, last=last)
             raise
         except FederationError as error:
             raise FederationError(f"{error}{_cure(folder)}") from None
-    if not (folder / "summary.json").exists():
+    if not (folder / last).exists():
         raise FederationError(f"the run ended ({status} {details}) without results; the log is {log}{_cure(folder)}")
-    summary = read_summary(folder)
+    summary = read_summary(folder) if tune is None else read_tuning(folder)
     if status != "finished:completed":
         reason = str(summary["stop_reason"]).removeprefix("failed: ")
         if reason == "interrupted":
@@ -225,9 +231,24 @@ def serve(
 @contextmanager
 def _cleared(folder: Path) -> Iterator[None]:
     remove_leftovers(folder)
-    for name in ("summary.json", STOP, LAST_ROUND):
+    for name in ("summary.json", TUNING, TRIALS, STOP, LAST_ROUND):
         (folder / name).unlink(missing_ok=True)
     yield
+
+
+def read_tuning(folder: Path) -> dict[str, Any]:
+    """Return the result of a search of settings; of one that was cut off, the trials alone.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the server's results.
+    """
+    if (folder / TUNING).exists():
+        result: dict[str, Any] = json.loads((folder / TUNING).read_text(encoding="utf-8"))
+        return result
+    rows = (folder / TRIALS).read_text(encoding="utf-8").splitlines()
+    return {"trials": list(map(json.loads, rows)), "chosen": None, "first_dictionaries": {}}
 
 
 def server_log(folder: Path) -> Path:

@@ -70,7 +70,7 @@ def simulate(
     chosen = override_settings(load_settings(path), settings or {})
     notes: list[str] = []
     cure = "choose another output, or give overwrite=True"
-    with claimed(chosen, path.stem, Path(output) if output else None, overwrite, cure) as settled:
+    with claimed(chosen, path, Path(output) if output else None, overwrite, cure) as settled:
         chosen = run.count_clients(settled)
         with watch(chosen, callbacks, notes.append) as on_start:
             run.simulate(chosen, engine, on_start, complete=complete)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from common.errors import PerdlError
 from common.files import ForeignFileError, read_record, write_record
+from common.mask import simulated_mask
 from common.settings import Settings, settings_from_values
 from common.statistics import rms
 from perdl.perma import adapt
@@ -253,11 +254,13 @@ def _checkpoint(former: Fitted) -> Checkpoint:
     """Return the checkpoint that a server would have written after the last round."""
     from perdl_server.checkpoint import Checkpoint
 
-    s = former.summary
+    s, D_g = former.summary, former.global_dictionary
+    if s["settings"]["privacy"]["mode"] == "masked":  # the server knows D^g in other coordinates
+        D_g = simulated_mask(s["settings"]["seed"], len(D_g)).hide(D_g)
     return Checkpoint(
         run=next(iter(former.states.values()))["run"],
         round=s["rounds"],
-        dictionary=former.global_dictionary,
+        dictionary=D_g,
         consensus=former.consensus,
         members=s["clients"],
         matches={},

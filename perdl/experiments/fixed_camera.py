@@ -9,11 +9,14 @@ so that frames in which something covers the place get their own atoms. Matching
 most alike in all windows: the background. Aggregation, best by geometric median, resists windows in which the place was
 always covered. PerMA's steps do not change.
 
-Scalars turn the atoms into pictures. The *brightness* of a place is the median of all frames' codes on its shared atom,
-among frames that use it. The *exposure* of a frame is the median over places of its codes relative to brightness; a
-client computes it alone. The *noise* of a place is what the background leaves over in the calmest frame of a window,
-the lower quartile over clients. Own parts of at most ``GATE`` times the noise are set to zero. So for every place, a
-client sends its atom, at most one number per frame, and one more number.
+Scalars turn the atoms into pictures. A frame's *code* at a place is that of least absolute deviation
+(:func:`absolute_codes`), so that what covers a part of the place does not change it. The *brightness* of a place is the
+median of all frames' codes on its shared atom. The *exposure* of a frame is the median over places of its codes
+relative to brightness; a client computes it alone. The *noise* of a place is what the background leaves over in the
+calmest frame of a window, the lower quartile over clients. Own parts of at most ``GATE`` times the noise are set to
+zero, but for pixels that differ by more than ``CERTAIN`` grey levels: where no frame is calm, noise is overrated. So
+for every place, a client sends its atom, one number per frame, and one more number. ``benchmarks/cameras.py`` chose
+the two constants.
 """
 
 from __future__ import annotations
@@ -41,6 +44,9 @@ Backgrounds = dict[str, list[Floats]]
 
 GATE = 2.0
 """An own part must exceed this many times the noise of its place."""
+
+CERTAIN = 45.0
+"""A pixel whose largest channel differs by more grey levels than this moves, whatever the noise."""
 
 
 def separations(
@@ -116,26 +122,103 @@ def separate(
     Separation
         The two parts; ``background`` has mean exposure.
     """
-    shared, own = np.empty_like(P), np.empty_like(P)
-    left = np.empty((len(P), P.shape[2]), dtype=P.dtype)
-    for i, window in enumerate(windows):
-        B = background[i % len(background)]
-        energy = (B * B).sum(axis=0)
-        lit = energy > 0
-        for t in range(*window.indices(len(P))):
-            codes = (P[t][:, lit] * B[:, lit]).sum(axis=0) / energy[lit]
-            shared[t] = B * np.median(codes) if codes.size else 0.0
-            own[t] = P[t] - shared[t]
-            left[t] = np.linalg.norm(own[t], axis=0)
-    calmest = np.stack([left[window].min(axis=0) for window in windows])
-    for i, window in enumerate(windows):
-        noise = np.quantile(calmest, 0.25, axis=0) if len(background) == 1 else calmest[i]
-        own[window] *= (left[window] > GATE * noise)[:, None]
+    shared = expose(P, background, windows)
+    own = P - shared
+    gate(own, windows, shape[2], common=len(background) == 1)
 
     def pictures(Q: Floats) -> Floats:
         return np.stack([255 * from_places(q, shape, patch) for q in Q])
 
     return Separation(pictures(shared), pictures(own), pictures(background))
+
+
+def expose(P: Floats, background: Floats, windows: Sequence[slice]) -> Floats:
+    """Return the background of every frame, as bright as the frame.
+
+    Parameters
+    ----------
+    P : (n, d, m) array
+        Frames, see :func:`perdl_client.data.video_layouts.places`.
+    background : (n_clients or 1, d, m) array
+        Background of each client, or one for all.
+    windows : sequence of slice
+        Frames of each client.
+
+    Returns
+    -------
+    (n, d, m) array
+    """
+    shared = np.empty_like(P)
+    for i, window in enumerate(windows):
+        B = background[i % len(background)]
+        lit = np.any(B, axis=0)
+        for t in range(*window.indices(len(P))):
+            shared[t] = B * np.median(absolute_codes(P[t][:, lit], B[:, lit])) if lit.any() else 0.0
+    return shared
+
+
+def gate(
+    own: Floats,
+    windows: Sequence[slice],
+    channels: int,
+    *,
+    common: bool = True,
+    times: float = GATE,
+    certain: float = CERTAIN,
+) -> None:
+    """Set own parts to zero that are noise, in place.
+
+    Parameters
+    ----------
+    own : (n, d, m) array
+        Frames minus their background, in which 1 is white.
+    windows : sequence of slice
+        Frames of each client.
+    channels : int
+        Number of channels, next to each other in d.
+    common : bool
+        Whether clients agree on the noise of a place, or each takes its own.
+    times : float
+        An own part must exceed this many times the noise of its place.
+    certain : float
+        Pixels whose largest channel differs by more grey levels than this are kept.
+    """
+    left = np.linalg.norm(own, axis=1)
+    calmest = np.stack([left[window].min(axis=0) for window in windows])
+    for i, window in enumerate(windows):
+        noise = np.quantile(calmest, 0.25, axis=0) if common else calmest[i]
+        largest = np.abs(own[window]).reshape(-1, own.shape[1] // channels, channels, own.shape[2]).max(axis=2)
+        kept = (left[window] > times * noise)[:, None] | (largest > certain / 255)
+        own[window] *= np.repeat(kept, channels, axis=1)
+
+
+def absolute_codes(Y: Floats, D: Floats) -> Floats:
+    r"""Return each sample's code of least absolute deviation on one atom.
+
+    .. math:: x_j = \arg\min_x \lVert y_j - x d_j\rVert_1
+
+    It is the median of :math:`y_{kj} / d_{kj}` with weights :math:`|d_{kj}|`; of several solutions, the least. Entries
+    that are off do not change it, however far, if they have less than half of the weight.
+
+    Parameters
+    ----------
+    Y : (d, n) array
+        Samples in columns.
+    D : (d, n) or (d, 1) array
+        The atom of each sample, or one for all.
+
+    Returns
+    -------
+    (n,) array
+        Zero on atoms that are zero.
+    """
+    weights = np.abs(D)
+    ratios = np.divide(Y, D, out=np.zeros_like(Y), where=np.broadcast_to(weights > 0, Y.shape))
+    order = np.argsort(ratios, axis=0)
+    sums = np.cumsum(np.take_along_axis(np.broadcast_to(weights, Y.shape), order, axis=0), axis=0)
+    middle = (sums < sums[-1] / 2).sum(axis=0)
+    codes: Floats = np.take_along_axis(ratios, np.take_along_axis(order, middle[None], axis=0), axis=0)[0]
+    return codes
 
 
 def sample_start(Y: Floats, learning: LearningSettings) -> Floats:
@@ -173,31 +256,37 @@ def _at_one_place(samples: Sequence[Floats], settings: Settings) -> Backgrounds:
     rounds, out = settings.rounds, Backgrounds()
     for variant in variants(settings):
         model = perma(clients, starts, variant)
-        D = [np.hstack([model.global_dictionary, D_l]) for D_l in model.local_dictionaries]
-        out[strategy_name(variant)] = [_shared_atom(clients, D)]
+        out[strategy_name(variant)] = [brightened(clients, model.global_dictionary[:, 0])]
     alone = independent(clients, starts, rounds)
-    own = {c.name: _shared_atom([c], [most_used_first(D, [c])]) for c, D in zip(clients, alone, strict=True)}
+    own = {c.name: brightened([c], most_used_first(D, [c])[:, 0]) for c, D in zip(clients, alone, strict=True)}
     out["independent clients"] = [
         own.get(f"client-{i + 1}", np.zeros(len(Y), dtype=Y.dtype)) for i, Y in enumerate(samples)
     ]
     everything = Client("pooled", np.hstack([client.data for client in clients]), learning)
     D_pooled = independent([everything], [sample_start(everything.data, learning)], rounds)[0]
-    out["pooled data"] = [_shared_atom([everything], [most_used_first(D_pooled, [everything])])]
+    out["pooled data"] = [brightened(clients, most_used_first(D_pooled, [everything])[:, 0])]
     r = min(start.shape[1] for start in starts)
     D_mean = averaged(clients, [start[:, :r] for start in starts], rounds)
-    out["averaged without matching"] = [_shared_atom(clients, [most_used_first(D_mean, clients)] * len(clients))]
+    out["averaged without matching"] = [brightened(clients, most_used_first(D_mean, clients)[:, 0])]
     pca = personalized_pca([c.data for c in clients], 1, min(1, len(clients[0].data) - 1), rounds, 1.0)
-    codes = np.concatenate([(pca.global_components.T @ c.data)[0] for c in clients])
-    out["personalized PCA"] = [pca.global_components[:, 0] * np.median(codes)]
+    out["personalized PCA"] = [brightened(clients, pca.global_components[:, 0])]
     return out
 
 
-def _shared_atom(clients: Sequence[Client], dictionaries: Sequence[Floats]) -> Floats:
-    """Return the first atom, which all clients share, times its brightness."""
-    atom = dictionaries[0][:, 0]
-    codes = [c.coder(c.data, D)[0] for c, D in zip(clients, dictionaries, strict=True)]
-    used = np.concatenate(codes)
-    used = used[used != 0]
-    if not used.size:  # no sample uses this atom
-        used = np.concatenate([atom @ client.data for client in clients]) / (atom @ atom)
-    return np.asarray(atom * np.median(used), dtype=atom.dtype)
+def brightened(clients: Sequence[Client], atom: Floats) -> Floats:
+    """Return the shared atom of a place times its brightness.
+
+    Parameters
+    ----------
+    clients : sequence of Client
+        Clients with their samples of the place.
+    atom : (d,) array
+        The shared atom.
+
+    Returns
+    -------
+    (d,) array
+        The background of the place.
+    """
+    codes = np.concatenate([absolute_codes(client.data, atom[:, None]) for client in clients])
+    return np.asarray(atom * np.median(codes), dtype=atom.dtype)

@@ -16,11 +16,29 @@ from perdl.check.suggest import spectrum, suggest
 from perdl.engines.claim import held
 from perdl.experiments import real_methods as methods
 from perdl.experiments.real_data import SETS, Sites, load, missing
-from perdl.experiments.real_page import COLUMNS, KS, MAIN_K, render_page, tables, why
+from perdl.experiments.real_page import (
+    KS,
+    MAIN_K,
+    PERDL,
+    WHICH,
+    any_angle,
+    render_page,
+    tables,
+    which_settings,
+    why,
+)
 from perdl_server.summary import describe
 
 LADDER = (1 / 8, 1 / 4, 1 / 2)
 """Shares of the atoms that are shared."""
+
+ANY_ANGLE: dict[str, Any] = {
+    "learner": "coordinate",
+    "coder": "omp",
+    "n_nonzero": MAIN_K,
+    "aggregation": "normalized",
+}
+"""Settings of atoms that need not be orthogonal, tried beside those that are given."""
 
 QUICK: dict[str, Any] = {"rounds": 5, "n_restarts": 2, "local_restarts": 0}
 
@@ -81,6 +99,7 @@ def run_real(
             "finished": finished,
             "sets": found,
             "tables": tables(found),
+            "explained": {WHICH: which_settings(found)},
             "sentences": [why(one) for one in found]
             + [f"{name} is left out: {reason}." for name, reason in skipped.items()],
             "seconds": time.monotonic() - began,
@@ -113,7 +132,8 @@ def facts_of(name: str, settings: Settings, seeds: int = 1, suggested: bool = Tr
     """
     runs = [measure(load(name, seed), settings, suggested) for seed in range(seeds)]
     by_site = {  # by method and k: a number for each site and seed
-        method: {k: np.concatenate([run["errors"][method][k] for run in runs]) for k in KS} for method in COLUMNS
+        method: {k: np.concatenate([run["errors"][method][k] for run in runs]) for k in KS}
+        for method in runs[0]["errors"]
     }
     alone, best = by_site["alone"][MAIN_K], by_site["best"][MAIN_K]
     gains = 1 - best / alone
@@ -148,24 +168,18 @@ def measure(sites: Sites, settings: Settings, suggested: bool = True) -> dict[st
     if suggested:
         settings = changed(settings, **suggest([spectrum(Y) for Y in data.train.values()]))
     r = settings.n_atoms or sites.n_features
-    firsts = methods.first_dictionaries(data, settings)
-    n_auto, nearest = methods.nearest_path(data, settings, firsts)
-    alone = methods.federated(data, settings, firsts, 0)
-    auto = alone if n_auto == 0 else methods.federated(data, settings, firsts, n_auto)
-    ladder = sorted({max(1, round(share * r)) for share in LADDER} | ({n_auto} - {0}))
-    rungs = {n: auto if n == n_auto else methods.federated(data, settings, firsts, n) for n in ladder}
-    n_best, best = _least(data, {n: one for n, one in rungs.items() if one is not None})
-    n_shared, shared = _least(data, {n: methods.shared_pca(data, r, n, settings.rounds) for n in ladder})
+    ours, facts = _perdl(data, settings, r)
+    other, other_facts = _perdl(data, changed(settings, **ANY_ANGLE), r)
+    n_shared, shared = _least(data, {n: methods.shared_pca(data, r, n, settings.rounds) for n in facts["ladder"]})
     joint, n_joint = methods.by_ajive(data, r)
     found = {
-        "alone": alone,
-        "auto": auto,
-        "best": best,
+        **ours,
         "pooled": methods.pooled(data, settings),
         "PCA": methods.pca(data, r),
         "pers. PCA": shared,
         "AJIVE": joint,
         "sklearn": methods.sparse_dictionaries(data, r, MAIN_K),
+        **{any_angle(name): one for name, one in other.items()},
     }
     return {
         "n_sites": len(data.train),
@@ -173,14 +187,33 @@ def measure(sites: Sites, settings: Settings, suggested: bool = True) -> dict[st
         "n_train": [Y.shape[1] for Y in data.train.values()],
         "n_test": [Y.shape[1] for Y in data.test.values()],
         "n_atoms": r,
-        "n_auto": n_auto,
-        "n_best": n_best,
-        "ended": [n for n, one in rungs.items() if one is None],
+        **facts,
+        "any_angle": other_facts,
         "n_shared_components": n_shared,
         "n_joint": n_joint,
-        "nearest": nearest,
         "errors": {method: {k: _errors(data, one, k) for k in KS} for method, one in found.items()},
     }
+
+
+def _perdl(
+    data: methods.Centred, settings: Settings, r: int
+) -> tuple[dict[str, methods.Dictionaries | None], dict[str, Any]]:
+    """The dictionaries of perdl alone, with ``auto`` and with the best of a ladder, and the numbers of shared atoms."""
+    firsts = methods.first_dictionaries(data, settings)
+    n_auto, nearest = methods.nearest_path(data, settings, firsts)
+    alone = methods.federated(data, settings, firsts, 0)
+    auto = alone if n_auto == 0 else methods.federated(data, settings, firsts, n_auto)
+    ladder = sorted({max(1, round(share * r)) for share in LADDER} | ({n_auto} - {0}))
+    rungs = {n: auto if n == n_auto else methods.federated(data, settings, firsts, n) for n in ladder}
+    n_best, best = _least(data, {n: one for n, one in rungs.items() if one is not None})
+    facts = {
+        "n_auto": n_auto,
+        "n_best": n_best,
+        "ladder": ladder,
+        "ended": [n for n, one in rungs.items() if one is None],
+        "nearest": nearest,
+    }
+    return dict(zip(PERDL, (alone, auto, best), strict=True)), facts
 
 
 def _errors(data: methods.Centred, dictionaries: Mapping[str, methods.Floats] | None, k: int) -> methods.Floats:

@@ -109,7 +109,7 @@ class Board:
             self._rounds[row["round"]] = [row["round"], *values, row["clients"]]
             self._facts = {"seconds": row["seconds"], "bytes": row["bytes"]}
         for row in self._tails["metrics"].new_rows():
-            self._seen(row["client"]).update(round=row["round"], error=row["error_before_update"])
+            self._seen(row["client"]).update(round=row["round"], error=row.get("error_before_update"))
         for line in self._log.new_rows():
             text, client = str(line.get("text", "")), str(line.get("client", ""))
             if line.get("logger") == "perdl.server":

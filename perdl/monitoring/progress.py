@@ -201,7 +201,9 @@ def describe_round(row: Mapping[str, Any]) -> str:
         A row of ``rounds.jsonl``.
     """
     error = row["error_before_update"]
-    spread = " / ".join(f"{error[key]:.2g}" for key in ("min", "median", "max")) if error else "-"
+    spread = " / ".join(f"{error[key]:.2g}" for key in ("min", "median", "max") if key in error) if error else "-"
+    if error and "mean" in error:
+        spread = f"{error['mean']:.2g} in the mean"
     return f"change {row['change']:.1e}  error {spread}  clients {row['clients']}  {decimal(row['bytes'])}"
 
 

@@ -53,6 +53,7 @@ _WHAT = {
     "superlink.log": "the log of Flower's SuperLink",
     "checkpoint.npz": "what a server needs to resume",
     "checkpoint-before.npz": "the same, one round before",
+    "search.json": "what perdl tune tried to find these settings",
     "clients": "each client's own model",
     "figures": "the figures of this page",
     "state": "what the client needs to go on",
@@ -169,6 +170,8 @@ def _lead(result: RunResult) -> str:
     text = f"{counted(len(result.clients), 'client')}, {found}, {counted(rounds, 'round')}"
     text += f" in {s['seconds']:.1f} s. " if "seconds" in s else ". "
     text += f"{sentence_case(shared_by)} " if shared_by else ""
+    if s.get("masked"):
+        text += "The server knows them in other coordinates only (privacy = masked): clients' reports show them. "
     text += {
         "tolerance": f"It ended because no shared atom moved more than {s.get('settings', {}).get('tolerance', 0):g}.",
         "rounds": "It ended because all rounds were done.",
@@ -177,6 +180,10 @@ def _lead(result: RunResult) -> str:
     if consensus is not None and rounds:
         agree = "Clients agree on every shared atom" if consensus >= 0.9 else "Clients do not agree on all shared atoms"
         text += f" {agree} (least consensus {consensus:.3f})."
+    if sums := s.get("secure_sums"):
+        text += f" {sentence_case(sums['note'])}"
+        if void := sums["void_rounds"]:
+            text += f" {counted(len(void), 'round')} could not be opened and counted for nothing."
     if explained_parts(result):
         text += f" {main_finding(result)}"
     if "held_out" in s:

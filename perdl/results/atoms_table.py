@@ -31,7 +31,8 @@ def write_atoms(result: RunResult, path: Path) -> None:
     D = result.global_dictionary
     members = [] if result.client else list(result.members.values())
     of = [f" of {count} clients" for count in np.sum(members, axis=0)] if members else [""] * D.shape[1]
-    columns = {f"shared {k + 1}{of[k]}": D[:, k] for k in result.shared_atoms}
+    known = [] if result.summary.get("masked") else result.shared_atoms  # else in coordinates that nobody reads
+    columns = {f"shared {k + 1}{of[k]}": D[:, k] for k in known}
     for client, own in result.local_dictionaries.items():
         columns |= {f"{client} own {k + 1}": own[:, k] for k in result.by_energy(client)}
     d = max((len(column) for column in columns.values()), default=0)

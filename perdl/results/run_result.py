@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from common.errors import PerdlError
 from perdl.results.membership import all_and_some, members_of
+from perdl.results.search import read_search
 from perdl_client.model import FILE, load_model
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ class RunResult:
         Whether a sample of two axes is (time, channel) rather than an image.
     client : str
         Name of the client whose own folder it is; empty for a run.
+    search : dict
+        What was tried before the run, if its settings were searched by ``perdl tune``.
     measures : mapping of str to float
         Error of the client's model, and its shares of the energy; only for a client's own folder.
     """
@@ -75,6 +78,7 @@ class RunResult:
     feature_names: tuple[str, ...] = ()
     is_series: bool = False
     client: str = ""
+    search: dict[str, Any] = field(default_factory=dict)
     measures: Mapping[str, float] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -209,6 +213,7 @@ def read_run(folder: str | Path) -> RunResult:
         shape=shape,
         feature_names=next((model.names for model in models.values() if model.names), ()),
         is_series=_is_series(summary, shape),
+        search=read_search(folder),
     )
 
 

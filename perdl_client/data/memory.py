@@ -27,6 +27,11 @@ class Memory:
     ----------
     key : str, optional
         Key of a memory that is in another process.
+
+    Attributes
+    ----------
+    ways : set of str
+        The ways in which this process learnt first dictionaries of this run: one, or several in a search of settings.
     """
 
     def __init__(self, key: str = "") -> None:
@@ -35,6 +40,8 @@ class Memory:
         self._data: ClientData | None = None
         self._held: Samples | None = None
         self._first: NDArray[np.floating] | None = None
+        self._learnt = ""
+        self.ways: set[str] = set()
 
     def hold(self, samples: Samples) -> None:
         """Hold the samples of the node's file until a run begins.
@@ -76,7 +83,7 @@ class Memory:
         Parameters
         ----------
         run : str
-            The run's id.
+            The run's id; that of the search in a trial of a search of settings.
         """
         return self._data if self._run == run else None
 
@@ -90,26 +97,35 @@ class Memory:
         data : ClientData
             Samples that the run learns from.
         """
-        self._run, self._data, self._first = run, data, None
+        self._run, self._data, self._first, self.ways = run, data, None, set()
         return data
 
-    def keep_first(self, dictionary: NDArray[np.floating]) -> None:
+    def keep_first(self, dictionary: NDArray[np.floating], way: str) -> None:
         """Keep the first dictionary of this run, from which the client learns alone in the end, to compare.
 
         Parameters
         ----------
         dictionary : (d, r) array
             D_i^(0).
+        way : str
+            How it was learnt.
         """
-        self._first = dictionary
+        self._first, self._learnt = dictionary, way
+        self.ways.add(way)
 
-    def first(self) -> NDArray[np.floating] | None:
-        """Return the first dictionary; None if the process was restarted, and it is to be learnt again."""
-        return self._first
+    def first(self, way: str) -> NDArray[np.floating] | None:
+        """Return the first dictionary; None if it is to be learnt: at first, in another way, or in a new process.
+
+        Parameters
+        ----------
+        way : str
+            How it is to be learnt.
+        """
+        return self._first if self._learnt == way else None
 
     def clear(self) -> None:
         """Forget all samples."""
-        self._run, self._data, self._held, self._first = "", None, None, None
+        self._run, self._data, self._held, self._first, self._learnt = "", None, None, None, ""
         vars(_left_here).pop(self._key, None)
 
     def __reduce__(self) -> tuple[object, ...]:

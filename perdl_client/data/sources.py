@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from common.errors import DataError, SettingsError
 from common.protocol import ProtocolError, check_name, natural_key
 from common.settings import Settings
+from common.simulation import is_simulation
 from common.synthetic import ClientTruth, generate
 from perdl_client.data.mnist import label_partition, load_mnist
 from perdl_client.data.samples import Samples
@@ -21,7 +22,7 @@ from perdl_client.formats.columns import Absent, leaving_out
 from perdl_client.formats.file_checks import is_data, nearest
 from perdl_client.formats.read import load_samples
 from perdl_client.formats.video import frame_folder, read_frames
-from perdl_client.identity import Identity, is_simulation
+from perdl_client.identity import Identity
 
 Floats = NDArray[np.floating]
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from common.learners import LEARNERS
+from common.learners import LEARNERS, product
 from common.learning_settings import LearningSettings
 from common.rng import stream
 from common.statistics import atom_energies, rms, used_atoms
@@ -33,6 +33,7 @@ from perdl_client.learning.local_update import (
 )
 from perdl_client.learning.missing import codes_of, complete, observed_features
 from perdl_client.learning.outliers import mark
+from perdl_client.learning.private import PrivateProduct, clipped, private_learning
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.intp]
@@ -126,6 +127,9 @@ class ClientLearner:
     guarded : bool
         Whether only atoms that pass the guard move, so that what is sent shows no single sample, see
         :mod:`perdl_client.learning.guard`. The own atoms of later rounds are not held to it.
+    private : PrivateProduct, optional
+        Makes all that is learnt differentially private. Thresholds in units of the data's root mean square are then in
+        units of the clip's, and all atoms are offered, as equals: which are in use is known of the samples alone.
 
     Attributes
     ----------
@@ -154,18 +158,30 @@ class ClientLearner:
         watch: Watch = NOTHING_SEEN,
         members: Bools | None = None,
         guarded: bool = False,
+        private: PrivateProduct | None = None,
     ) -> None:
-        self.Y, self.learning, self.seed, self.name = Y, learning, seed, name
+        self.learning = learning if private is None else private_learning(learning)
+        self.Y, self.seed, self.name = Y if private is None else clipped(Y, private.clip), seed, name
         self.min_samples = learning.min_samples if min_samples is None else min_samples
         self.guard = self.min_samples if guarded else None
-        self.learner, self.coder = LEARNERS[learning.learner], learning.make_coder(rms(Y))
+        self.size = rms(Y) if private is None else private.clip / len(Y) ** 0.5
+        self.product = product if private is None else private
+        self.learner, self.coder = LEARNERS[learning.learner], learning.make_coder(self.size)
         self._dictionary, self.watch, self.members = dictionary, watch, members
 
     @property
     def dictionary(self) -> Floats:
         """D_i^(0) until `split`, D^l_i from then on."""
         if self._dictionary is None:
-            D = first_dictionary(self.Y, self.learning, self.seed, self.name, self.guard)
+            D = first_dictionary(
+                self.Y,
+                self.learning,
+                self.seed,
+                self.name,
+                size=self.size,
+                product=self.product,
+                min_samples=self.guard,
+            )
             # A feature that the client never measured is zero in its atoms: its sign and size there are arbitrary, and
             # would keep them from being matched.
             self._dictionary = np.where(observed_features(self.Y)[:, None], D, D.dtype.type(0))
@@ -179,10 +195,11 @@ class ClientLearner:
         Start
         """
         X = self._codes()
-        if self.guard is None:
-            used = used_atoms(X, self.learning.min_usage, self.min_samples)
-        else:
-            used = used_atoms(X, self.learning.min_usage, 1)
+        if isinstance(self.product, PrivateProduct):
+            r = self.dictionary.shape[1]
+            return Start(np.arange(r), self.dictionary, np.ones(r, self.Y.dtype), X)
+        used = used_atoms(X, self.learning.min_usage, self.min_samples if self.guard is None else 1)
+        if self.guard is not None:
             Y = complete(self.trusted(self.dictionary), self.dictionary, self.coder)
             used = used[passed(Y, self.dictionary, X, self.guard).moves[used]]
         return Start(used, self.dictionary[:, used], atom_energies(X)[used], X)
@@ -289,14 +306,15 @@ class ClientLearner:
         """
         D_g, D_l, learning = self.shared(global_dictionary), self.finish(global_dictionary), self.learning
         Y = self.trusted(np.hstack([D_g, D_l]))
-        D_l = refine_local_dictionary(Y, D_g, D_l, self.learner, self.coder, learning.refine_steps, learning.step_size)
+        with_step = (learning.step_size, self.product)
+        D_l = refine_local_dictionary(Y, D_g, D_l, self.learner, self.coder, learning.refine_steps, *with_step)
         if learning.local_restarts and self.watch.stalled(t):
             other = restart_local_dictionary(Y, D_g, D_l, learning, stream(self.seed, self.name, f"restart {t}"))
             if other is None:
                 self.watch = replace(self.watch, next_try=t + self.watch.wait, wait=2 * self.watch.wait)
             else:
                 D_l, self.watch = other, NOTHING_SEEN
-        new = local_update(Y, D_g, D_l, self.learner, self.coder, learning.step_size, self.guard)
+        new = local_update(Y, D_g, D_l, self.learner, self.coder, *with_step, self.guard)
         self._dictionary = new.local_dictionary
         self.watch = replace(self.watch, objective=new.objective, previous=self.watch.objective)
         return new
@@ -396,7 +414,7 @@ def restart_local_dictionary(
         coder,
         rng,
         n_restarts=learning.local_restarts,
-        **schedule(learning, Y),
+        **schedule(learning, rms(Y)),
     )
     D = basis @ found
     if learner.orthonormal:

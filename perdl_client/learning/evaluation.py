@@ -125,6 +125,25 @@ def evaluate(
     return Evaluation(Z.shape[1], k, errors, low, high)
 
 
+def held_out_error(Z: Floats, global_dictionary: Floats, local_dictionary: Floats, n_nonzero: int) -> float:
+    """Return the error of held-out samples with a client's dictionary, by which settings are compared.
+
+    Parameters
+    ----------
+    Z : (d, m) array
+        The samples, preprocessed, in columns; NaN marks a missing entry.
+    global_dictionary : (d, r_g) array
+        D^g.
+    local_dictionary : (d, r_l) array
+        D^l_i.
+    n_nonzero : int
+        Atoms a sample; fewer if samples have few features.
+    """
+    D = np.hstack([global_dictionary, local_dictionary])
+    k, _ = counts_of_atoms(n_nonzero, D.shape[1], len(Z))
+    return error(residual_energies(Z, D, k).sum(), sample_energies(Z).sum())
+
+
 def residual_energies(Z: Floats, D: Floats, k: int) -> Floats:
     """Return the energy (m,) that k atoms leave of each sample.
 

@@ -44,6 +44,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.coders import Coder
+from common.errors import SettingsError
 from common.learners import Learner, Step, product
 from common.protocol import ProtocolError
 
@@ -173,11 +174,14 @@ def guarded_step(
     codes : (r, n) array
         The codes of all atoms, before the guard.
     """
-    if learner.products == 0:
+    if learner.atom_by_atom:
         return _atom_by_atom(learner, Y, D, coder, step_size, min_samples)
     X = coder(Y, D)
     seen = passed(Y, D, X, min_samples)
-    return learner.step(seen.rest, D, known(seen.codes), step_size, seen.product), seen, X
+    if learner.products:
+        return learner.take(seen.rest, D, known(seen.codes), step_size, seen.product), seen, X
+    root = np.sqrt(seen.weights).astype(X.dtype)  # a step of such samples is a step of weighted ones
+    return learner.take(seen.rest * root, D, known(seen.codes * root, D), step_size), seen, X
 
 
 def guarded(learner: Learner, min_samples: int) -> Learner:
@@ -194,7 +198,7 @@ def guarded(learner: Learner, min_samples: int) -> Learner:
     def step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5) -> Step:
         return guarded_step(learner, Y, D, coder, step_size, min_samples)[0]
 
-    return replace(learner, step=step)
+    return replace(learner, step=step, products=0)
 
 
 def check_received(D_g: Floats, who: str) -> None:
@@ -276,15 +280,31 @@ class Coded:
         return self.code(Y, D)
 
 
-def known(X: Floats) -> Coded:
+def known(X: Floats, only: Floats | None = None) -> Coded:
     """Return a coder of samples whose codes are known already.
 
     Parameters
     ----------
     X : (r, n) array
         The codes.
+    only : (d, r) array, optional
+        The only dictionary for which they may be asked.
+
+    Raises
+    ------
+    SettingsError
+        When it is asked for another one.
     """
-    return Coded(lambda Y, D: X)
+
+    def code(Y: Floats, D: Floats) -> Floats:
+        if only is not None and D is not only:
+            raise SettingsError(
+                "a learner that codes in other dictionaries than it was given cannot be guarded: let it take `product` "
+                'and enter how many `products` it takes (docs/extending.md), or set privacy = "none"'
+            )
+        return X
+
+    return Coded(code)
 
 
 def _atom_by_atom(

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from common.coders import Coder
 from common.errors import SettingsError
-from common.learners import LEARNERS, Learner
+from common.learners import LEARNERS, Learner, Product, product
 from common.learning_settings import LearningSettings
 from common.rng import stream
 from common.statistics import rms
@@ -28,6 +28,8 @@ from perdl_client.learning.guard import guarded
 from perdl_client.learning.missing import codes_of, gaps, observed_residual, refill, zero_filled
 
 Floats = NDArray[np.floating]
+
+plain_product = product
 
 _STACK = 200_000
 """Most codes in a stack of starts: about what fits into a cache."""
@@ -42,7 +44,14 @@ class Schedule(TypedDict):
 
 
 def first_dictionary(
-    Y: Floats, learning: LearningSettings, seed: int, name: str, min_samples: int | None = None
+    Y: Floats,
+    learning: LearningSettings,
+    seed: int,
+    name: str,
+    *,
+    size: float | None = None,
+    product: Product = product,
+    min_samples: int | None = None,
 ) -> Floats:
     """Return D_i^(0) for a client's settings.
 
@@ -56,6 +65,10 @@ def first_dictionary(
         The run's seed.
     name : str
         Stable client id. It selects the random stream, and names the client in errors.
+    size : float, optional
+        Root mean square of the samples; default their own.
+    product : callable
+        Computes ``A X'`` for the learner.
     min_samples : int, optional
         If given, only atoms that pass the guard move, see :mod:`perdl_client.learning.guard`. The best random start is
         chosen without it.
@@ -70,31 +83,34 @@ def first_dictionary(
         If the settings do not fit the data.
     """
     d = Y.shape[0]
-    r = check_fit(learning, d, name)
-    learner, coder = LEARNERS[learning.learner], learning.make_coder(rms(Y))
-    last = None if min_samples is None else guarded(learner, min_samples)
+    r, size = check_fit(learning, d, name), rms(Y) if size is None else size
+    learner, coder = LEARNERS[learning.learner], learning.make_coder(size)
+    last = learner if min_samples is None else guarded(learner, min_samples)
     rng = stream(seed, name, "start")
     if learning.start == "random":
         return random_dictionary(rng, d, r, Y.dtype)
     if learning.start in ("svd", "identity"):
-        D = svd_start(Y, r) if learning.start == "svd" else np.eye(d, r, dtype=Y.dtype)
-        return warm_up(Y, D, last or learner, coder, **schedule(learning, Y))
-    return best_warm_up(Y, r, learner, coder, rng, n_restarts=learning.n_restarts, last=last, **schedule(learning, Y))
+        D = svd_start(Y, r, product) if learning.start == "svd" else np.eye(d, r, dtype=Y.dtype)
+        return warm_up(Y, D, last, coder, product=product, **schedule(learning, size))
+    many = learning.n_restarts
+    return best_warm_up(
+        Y, r, learner, coder, rng, n_restarts=many, last=last, product=product, **schedule(learning, size)
+    )
 
 
-def schedule(learning: LearningSettings, Y: Floats) -> Schedule:
+def schedule(learning: LearningSettings, size: float) -> Schedule:
     """Return the keywords of :func:`warm_up`, with thresholds in the data's units.
 
     Parameters
     ----------
     learning : LearningSettings
         How the client learns.
-    Y : (d, n) array
-        Samples in columns.
+    size : float
+        Root mean square of the samples.
     """
     return {
         "n_steps": learning.warmup_steps,
-        "first_threshold": learning.warmup_threshold * learning.threshold_scale(rms(Y)),
+        "first_threshold": learning.warmup_threshold * learning.threshold_scale(size),
         "step_size": learning.step_size,
     }
 
@@ -146,7 +162,7 @@ def random_dictionary(rng: np.random.Generator, d: int, r: int, dtype: np.dtype[
     return D.astype(dtype)
 
 
-def svd_start(Y: Floats, r: int) -> Floats:
+def svd_start(Y: Floats, r: int, product: Product = product) -> Floats:
     """Return the ``r`` leading left singular vectors of the samples.
 
     Parameters
@@ -155,11 +171,15 @@ def svd_start(Y: Floats, r: int) -> Floats:
         Samples in columns.
     r : int
         Number of atoms, ``r <= d``. Beyond the rank of ``Y`` the vectors are LAPACK's choice.
+    product : callable
+        If it is not the plain product, they are the leading eigenvectors of its ``Y Y'``.
 
     Returns
     -------
     (d, r) array
     """
+    if product is not plain_product:
+        return np.linalg.eigh(product(Y, Y)).eigenvectors[:, ::-1][:, :r]
     return np.linalg.svd(zero_filled(Y), full_matrices=r > min(Y.shape)).U[:, :r]
 
 
@@ -172,6 +192,7 @@ def warm_up(
     n_steps: int,
     first_threshold: float | None = None,
     step_size: float = 0.5,
+    product: Product = product,
 ) -> Floats:
     """Run a learner from ``D`` while the threshold shrinks geometrically to the coder's own.
 
@@ -191,6 +212,8 @@ def warm_up(
         Threshold of the first step, in the data's units; default 5 times the coder's.
     step_size : float
         Step size of the learner.
+    product : callable
+        Computes ``A X'`` for the learner.
 
     Returns
     -------
@@ -199,7 +222,8 @@ def warm_up(
     holes = gaps(Y) is not None
     F = zero_filled(Y)
     for t in range(n_steps):
-        step = learner.step(F, D, coder.warm(first_threshold, t / (n_steps - 1) if n_steps > 1 else 1.0), step_size)
+        warm = coder.warm(first_threshold, t / (n_steps - 1) if n_steps > 1 else 1.0)
+        step = learner.take(F, D, warm, step_size, product)
         D = step.dictionary
         if holes:
             F = refill(Y, D @ step.codes)
@@ -217,6 +241,7 @@ def best_warm_up(
     n_steps: int,
     first_threshold: float | None = None,
     step_size: float = 0.5,
+    product: Product = product,
     last: Learner | None = None,
 ) -> Floats:
     """Run :func:`warm_up` from ``n_restarts`` random dictionaries, and return the one with the least objective.
@@ -239,35 +264,43 @@ def best_warm_up(
         As in :func:`warm_up`.
     first_threshold, step_size : float, optional
         As in :func:`warm_up`.
+    product : callable
+        As in :func:`warm_up`.
     last : Learner, optional
-        If given, the best start is run again by this learner, and its result returned.
+        If it is another learner than ``learner``, the best start is run again by it, and its result returned.
 
     Returns
     -------
     (d, n_atoms) array
     """
     run = functools.partial(
-        warm_up, Y, learner=learner, coder=coder, n_steps=n_steps, first_threshold=first_threshold, step_size=step_size
+        warm_up,
+        Y,
+        learner=learner,
+        coder=coder,
+        n_steps=n_steps,
+        first_threshold=first_threshold,
+        step_size=step_size,
+        product=product,
     )
     D = np.stack([random_dictionary(rng, Y.shape[0], n_atoms, Y.dtype) for _ in range(n_restarts)])
-    if last is not None:
-        start = D[0] if n_restarts == 1 else D[_best(Y, _ends(D, Y.shape[1], run, learner, coder), coder)]
+    stacks = learner.orthonormal and coder.stacks and product is plain_product
+    if last not in (None, learner):
+        start = D[0] if n_restarts == 1 else D[_best(Y, _ends(D, Y.shape[1], run, stacks=stacks), coder)]
         return run(start, learner=last)
-    ends = _ends(D, Y.shape[1], run, learner, coder)
+    ends = _ends(D, Y.shape[1], run, stacks=stacks)
     return ends[_best(Y, ends, coder)]
 
 
-def _ends(
-    D: Floats, n_samples: int, run: Callable[[Floats], Floats], learner: Learner, coder: Coder
-) -> Sequence[Floats]:
+def _ends(D: Floats, n_samples: int, run: Callable[[Floats], Floats], *, stacks: bool) -> Sequence[Floats]:
     """Return what the starts ``D`` (n_restarts, d, r) end in."""
     n_restarts, n_atoms = len(D), D.shape[-1]
-    if not (learner.orthonormal and coder.stacks):
+    if not stacks:
         return [run(one) for one in D]
     # Stack the starts of small problems: there NumPy's call overhead costs more than the arithmetic.
     at_once = max(1, _STACK // max(n_atoms * n_samples, 1))
-    stacks = [run(D[i : i + at_once]) for i in range(0, n_restarts, at_once)]
-    return [one for stack in stacks for one in stack]
+    ends = [run(D[i : i + at_once]) for i in range(0, n_restarts, at_once)]
+    return [one for stack in ends for one in stack]
 
 
 def _best(Y: Floats, candidates: Sequence[Floats], coder: Coder) -> int:

@@ -15,13 +15,14 @@ from scipy.optimize import linear_sum_assignment
 from common.aggregations import AGGREGATIONS
 from common.coders import Coder
 from common.dictionaries import atom_distances
-from common.learners import Learner, product
+from common.learners import Learner, Product, product
 from common.polar import polar_factor
 from perdl_client.learning.guard import guarded_step, known
 from perdl_client.learning.missing import complete, gaps, observed_residual, zero_filled
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.intp]
+plain_product = product
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ def local_update(
     learner: Learner,
     coder: Coder,
     step_size: float = 0.5,
+    product: Product = product,
     min_samples: int | None = None,
 ) -> LocalUpdate:
     r"""Do one step of the client's learner, then find the global atoms again (algorithm 3).
@@ -106,6 +108,8 @@ def local_update(
         Computes the codes.
     step_size : float
         Step size of the learner.
+    product : callable
+        Computes ``A X'``. If it is not the plain product, energies are taken from it too.
     min_samples : int, optional
         If given, only atoms that pass the guard move, see :mod:`perdl_client.learning.guard`. The others are D^g's own
         columns in the result, and their energies and their columns of the Procrustes contribution are zero.
@@ -123,7 +127,7 @@ def local_update(
     D = np.hstack([global_dictionary, local_dictionary])
     F = complete(Y, D, coder)
     if min_samples is None:
-        step, seen = learner.step(F, D, coder, step_size), None
+        step, seen = learner.take(F, D, coder, step_size, product), None
         X, moves = step.codes, np.ones(D.shape[1], dtype=bool)
         kept, signs, reassigned = align(global_dictionary, step.dictionary)
     else:
@@ -135,12 +139,15 @@ def local_update(
     rest, sent = np.delete(np.arange(D.shape[1]), kept), moves[kept]
     shared, own = np.where(sent, step.dictionary[:, kept] * signs, global_dictionary), step.dictionary[:, rest]
     if not moves[rest].all():  # own atoms stay here, and may learn from few samples
-        own = learner.step(F, D, known(X) if learner.products else coder, step_size).dictionary[:, rest]
+        own = learner.take(F, D, coder if learner.atom_by_atom else known(X), step_size).dictionary[:, rest]
     moment = step.moment
     if moment is None:
         moment = product(F, X) if seen is None else seen.product(seen.rest, seen.codes)
     stretch = shared.T @ (moment[:, kept] * signs)
     stretch = np.where(sent & sent[:, None], (stretch + stretch.T) / 2, stretch.dtype.type(0))
+    energies = (X * X).sum(axis=1)
+    if product is not plain_product:  # the stretch of an atom is its energy, if codes are those of an orthonormal D
+        energies = np.maximum((step.dictionary * moment).sum(axis=0), 0)
     error, nonzeros = relative_error(Y, D, X), np.count_nonzero(X)
     misfit = error**2 if error**2 > np.finfo(Y.dtype).eps else 0.0
     energy, missing = np.linalg.norm(zero_filled(Y)) ** 2, gaps(Y)
@@ -148,8 +155,8 @@ def local_update(
     return LocalUpdate(
         global_dictionary=shared,
         local_dictionary=own,
-        energies=np.where(sent, (X[kept] ** 2).sum(axis=1), X.dtype.type(0)),
-        local_energies=(X[rest] ** 2).sum(axis=1),
+        energies=np.where(sent, energies[kept], energies.dtype.type(0)),
+        local_energies=energies[rest],
         procrustes_contribution=shared @ stretch if r_g else shared,
         error=error,
         noise=float(error**2 * energy / max(n_observed - nonzeros, Y.shape[1], 1)),
@@ -229,6 +236,7 @@ def refine_local_dictionary(
     coder: Coder,
     n_steps: int,
     step_size: float = 0.5,
+    product: Product = product,
 ) -> Floats:
     r"""Improve the local dictionary alone, on the residual of the global one (algorithm 6).
 
@@ -250,6 +258,8 @@ def refine_local_dictionary(
         T^refine, the number of steps.
     step_size : float
         Step size of the learner.
+    product : callable
+        Computes ``A X'`` for the learner.
 
     Returns
     -------
@@ -263,7 +273,7 @@ def refine_local_dictionary(
     residual = F - global_dictionary @ coder(F, D)[:r_g]
     D = local_dictionary
     for _ in range(n_steps):
-        D = learner.step(residual, D, coder, step_size).dictionary
+        D = learner.take(residual, D, coder, step_size, product).dictionary
     return retract(global_dictionary, D) if learner.orthonormal else D
 
 

@@ -18,6 +18,8 @@ from common.errors import DataError, FederationError, PerdlError, SettingsError
 from common.evaluation import evaluation_of
 from common.files import remove_leftovers, write_atomically
 from common.heartbeat import signs_of_life
+from common.mask import read_secret
+from common.privacy_settings import MODES
 from common.protocol import FINISH, ProtocolError, Scalar, check_name, one_line, unpack
 from common.settings import learning_overrides
 from perdl_client.ledger import ledger_path, read_ledger
@@ -41,6 +43,9 @@ def node_config(
     missing: str = "refuse",
     terms: Path | None = None,
     ledger: Path | None = None,
+    secret: Path | None = None,
+    record: bool = False,
+    privacy: str | None = None,
 ) -> tuple[dict[str, Scalar], Memory]:
     """Check a client's data. Return the node's settings, and the memory that holds the samples.
 
@@ -70,6 +75,12 @@ def node_config(
         TOML file of what the client accepts, see :class:`.terms.Terms`; default the terms' defaults.
     ledger : Path, optional
         File in which it counts what its data served; default beside the data.
+    secret : Path, optional
+        File of the secret that all clients of a masked run share.
+    record : bool
+        Whether to keep a record of what leaves, for ``perdl audit``.
+    privacy : str, optional
+        The only mode of privacy in which the client takes part.
 
     Raises
     ------
@@ -98,6 +109,15 @@ def node_config(
     except OSError as error:
         raise PerdlError(f"cannot write to {place}: {error.strerror}; choose another --folder") from None
     told["folder"] = str(place)
+    if record:
+        told["record"] = True
+    if privacy is not None:
+        if privacy not in MODES:
+            raise SettingsError(f"--privacy {privacy}: must be {', '.join(MODES[:-1])} or {MODES[-1]}")
+        told["privacy"] = privacy
+    if secret is not None:
+        read_secret(secret)
+        told["secret"] = str(secret.resolve())
     memory = Memory()
     if data is not None:
         from perdl_client.data.quality import data_warnings, sample_statistics
@@ -163,8 +183,8 @@ def run_client(
     max_wait: float,
     on_event: Callable[[str], None],
     credentials: Credentials | None = None,
-) -> None:
-    """Join a server, answer until the run is over, leave.
+) -> str:
+    """Join a server, answer until the run or the search of settings is over, leave.
 
     Parameters
     ----------
@@ -183,6 +203,11 @@ def run_client(
     credentials : Credentials, optional
         Certificate and keys for TLS; plain text without them.
 
+    Returns
+    -------
+    str
+        What came of it, in words.
+
     Raises
     ------
     FederationError
@@ -195,19 +220,22 @@ def run_client(
 
     failures: list[PerdlError] = []
     news: list[str] = []
+    folder = Path(str(told["folder"]))
+    result = f"its model is in {folder}"
 
     def is_last(message: Message) -> bool:
         return message.metadata.message_type == FINISH
 
     def answer(message: Message, context: Context) -> Message:
+        nonlocal result
         share_memory(context, memory)
         reply = app(message, context)
         if is_last(message):
             failures.extend(_failures(message, reply))
             news.extend(_gain(reply))
+            result = _search(message, memory) or result
         return reply
 
-    folder = Path(str(told["folder"]))
     with locked(folder, "client"), signs_of_life(folder) as beat:
         for place in (folder, folder / "state"):
             remove_leftovers(place)
@@ -228,6 +256,7 @@ def run_client(
         on_event(text)
     for failure in failures:
         raise failure
+    return result
 
 
 def _gain(reply: Message) -> Iterator[str]:
@@ -235,6 +264,18 @@ def _gain(reply: Message) -> Iterator[str]:
     evaluation = None if reply.has_error() else evaluation_of(unpack(reply.content).scalars)
     if evaluation is not None:
         yield evaluation.in_words()
+
+
+def _search(last: Message, memory: Memory) -> str:
+    """Return what a search of settings took from this client; empty if the last message ends a run."""
+    with suppress(ProtocolError, ValueError):
+        trials = unpack(last.content).scalars.get("trials")
+        if isinstance(trials, int):
+            return (
+                f"the server chose settings in {trials} short runs, which showed it {len(memory.ways)} first "
+                "dictionaries of this client; there is no model: start it again for the run itself"
+            )
+    return ""
 
 
 def _failures(last: Message, reply: Message) -> Iterator[PerdlError]:

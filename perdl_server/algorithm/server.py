@@ -329,9 +329,44 @@ class PermaServer:
             if self._guarded:
                 contributions, members = self._without_unmoved(contributions, members)
             new = np.ascontiguousarray(over_members(self._combine, contributions, weights, present, members))
+        self._take(new, agreed, idle)
+        if self.membership is not None and evidence is not None:
+            self._regrouped = self.membership.update(rows, contributions, evidence.spread, evidence.nearest)
+
+    def aggregate_sum(self, contributions: Floats, weights: Floats, n: int) -> None:
+        """Aggregate one round of which only sums over the clients are known (``privacy = "aggregated"``).
+
+        D^g is that of `aggregate`. Consensus is the norm of an atom's sum over the sum of the norms: 1 if all agree,
+        with clients weighed by what they sent.
+
+        Parameters
+        ----------
+        contributions : (d, r_g) array
+            Sum of their contributions, each times its energies if the aggregation has these.
+        weights : (r_g,) array
+            Sum of their energies, or else of the norms of their atoms.
+        n : int
+            Number of clients.
+
+        Raises
+        ------
+        PerdlError
+            If D^g would not be finite.
+        """
+        present, some = self.global_dictionary, np.where(weights > 0, weights, 1)
+        A = contributions / (some if self.aggregation.weighted else n)
+        # Mean and polar factor of one client's atoms are those of the sum.
+        new = self._combine(A[None].astype(present.dtype), weights[None].astype(present.dtype), present)
+        idle = [] if self._plain else np.flatnonzero(weights <= 1e-12 * weights.max(initial=0.0)).tolist()
+        self._take(np.ascontiguousarray(new), np.minimum(np.linalg.norm(contributions, axis=0) / some, 1.0), idle)
+
+    @property
+    def _plain(self) -> bool:
+        """Whether clients send atoms, and nothing of how much of their data each carries."""
+        return self.aggregation.contribution == "atoms" and not self.aggregation.weighted
+
+    def _take(self, new: Floats, agreed: Floats, idle: list[int]) -> None:
         if not np.isfinite(new).all():
             raise PerdlError("D^g is not finite any more; rescale the data")
         self.change = float(np.linalg.norm(new - self.global_dictionary, axis=0).max(initial=0.0))
         self.global_dictionary, self.consensus, self.idle = new, agreed, idle
-        if self.membership is not None and evidence is not None:
-            self._regrouped = self.membership.update(rows, contributions, evidence.spread, evidence.nearest)

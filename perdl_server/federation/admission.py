@@ -23,6 +23,7 @@ _log = logging.getLogger("perdl.server")
 
 _LARGEST = 1e6  # largest norm of a first atom: most are near one, and up to this they do no harm
 _FACTS = {"start_error": _LARGEST, "mean_share": 1 + 1e-6, "largest_feature_share": 1 + 1e-6}  # largest values
+_LONGEST_CARD = 8192  # characters of a client's signed key; some 1,200 are usual
 _LOOK = 0.5  # seconds between two requests for the list of nodes; each costs the SuperLink about 10 ms
 
 
@@ -141,7 +142,7 @@ class Admission:
             Whether to tell a refused node at once, whatever the reason.
         """
         try:
-            return [read_introduction(content_of(reply), node, self.settings.dtype)]
+            return [read_introduction(content_of(reply), node, self.settings)]
         except GoneError:
             self._nodes.pop(node.id, None)
         except PerdlError as error:
@@ -170,7 +171,7 @@ class Admission:
             self._exchange.send("finish", [Message(pack(run=self._run, reason=why), node, FINISH)])
 
 
-def read_introduction(payload: Payload, node: Node, dtype: str) -> Member:
+def read_introduction(payload: Payload, node: Node, settings: Settings) -> Member:
     """Return the client at a node, after checking its answer.
 
     Parameters
@@ -179,8 +180,8 @@ def read_introduction(payload: Payload, node: Node, dtype: str) -> Member:
         The node's answer.
     node : Node
         Sender of the answer.
-    dtype : str
-        Float type of the returned arrays.
+    settings : Settings
+        The run's settings. In a private run clients tell no exact measures of their samples.
 
     Raises
     ------
@@ -194,12 +195,17 @@ def read_introduction(payload: Payload, node: Node, dtype: str) -> Member:
         raise KeyMismatchError(
             f"its key is that of {node.key_name}, but it calls itself {name}: start it with its own name"
         )
+    aggregated = settings.privacy.mode == "aggregated"  # its public key
+    card = payload.scalar("card", str) if aggregated else ""
+    if len(card) > _LONGEST_CARD:
+        raise ProtocolError(f"{name} sent a key of {len(card)} characters")
+    bound = _number(payload, "exponent", int, -1000, 1000) if aggregated else 0
     step = _number(payload, "step", int, 0, 2**31)
     if step > 0:
-        return Member(name, {}, node.id, step=step, returning=True)
+        return Member(name, {}, node.id, step=step, returning=True, card=card, exponent=bound)
     with np.errstate(over="ignore"):
-        dictionary = payload.array("dictionary", (-1, -1)).astype(dtype, copy=False)
-        usage = payload.array("usage", (dictionary.shape[1],)).astype(dtype, copy=False)
+        dictionary = payload.array("dictionary", (-1, -1)).astype(settings.dtype, copy=False)
+        usage = payload.array("usage", (dictionary.shape[1],)).astype(settings.dtype, copy=False)
         norms = np.linalg.norm(dictionary, axis=0)
     if not dictionary.size:
         raise ProtocolError(f"{name} sent no atoms")
@@ -210,13 +216,25 @@ def read_introduction(payload: Payload, node: Node, dtype: str) -> Member:
         "n_features": len(dictionary),
         "n_samples": _number(payload, "n_samples", int, 1, 2**53),
         "n_atoms": n_atoms,
-        "nonzeros": _number(payload, "nonzeros", float, 0, n_atoms),
-        **{key: _number(payload, key, float, 0, most) for key, most in _FACTS.items()},
         "shape": _shape(payload.scalar("shape", str), len(dictionary)),
         "names": one_line(payload.scalar("names", str), 50),
     }
+    if settings.privacy.mode != "private":
+        facts["nonzeros"] = _number(payload, "nonzeros", float, 0, n_atoms)
+        facts |= {key: _number(payload, key, float, 0, most) for key, most in _FACTS.items()}
+    if "secret" in payload.scalars:
+        facts["secret"] = one_line(payload.scalar("secret", str), 50)
     returning = payload.scalar("returning", bool)
-    return Member(name, facts, node.id, returning=returning, dictionary=dictionary, usage=usage)
+    return Member(
+        name,
+        facts,
+        node.id,
+        returning=returning,
+        dictionary=dictionary,
+        usage=usage,
+        card=card,
+        exponent=bound,
+    )
 
 
 def _number(payload: Payload, key: str, kind: type, least: float, most: float) -> Any:

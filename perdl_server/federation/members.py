@@ -56,6 +56,12 @@ class Member:
         Energies of these atoms.
     indices : (r_g,) int array, optional
         Which of these atoms are global, -1 where it has none. They are sent until it has answered a message.
+    card : str
+        With secure sums what it said of its key; the server only passes it on.
+    exponent : int
+        With secure sums e, where its numbers are at most 2^e.
+    roster : str
+        Digest of the clients' keys with which it answered last; it is sent them until then.
     """
 
     name: str
@@ -68,6 +74,9 @@ class Member:
     dictionary: Floats = field(default_factory=lambda: np.empty((0, 0)))
     usage: Floats = field(default_factory=lambda: np.empty(0))
     indices: NDArray[np.intp] | None = None
+    card: str = ""
+    exponent: int = 0
+    roster: str = ""
 
 
 class Members(list[Member]):
@@ -146,7 +155,7 @@ class Members(list[Member]):
             member = new
             self.append(member)
             self.sort(key=lambda member: natural_key(member.name))
-        member.node = new.node
+        member.node, member.card, member.exponent, member.roster = new.node, new.card, new.exponent, ""
         if not self._server.matched:
             member.facts, member.dictionary, member.usage = new.facts, new.dictionary, new.usage
             return member
@@ -180,7 +189,8 @@ def find_mismatches(clients: Sequence[Member], n_features: int | None = None) ->
     Parameters
     ----------
     clients : sequence of Member
-        Clients with their first dictionaries. Their ``facts`` hold the hash of the features' names.
+        Clients with their first dictionaries. Their ``facts`` hold the hash of the features' names, and the
+        fingerprint of the secret of a masked run.
     n_features : int, optional
         d; default the number that most clients have.
     """
@@ -194,6 +204,14 @@ def find_mismatches(clients: Sequence[Member], n_features: int | None = None) ->
             found[name] = (
                 f"{name}'s features have other names or another order than {typical}'s: give both files the same "
                 "columns in the same order, or take the line of names out of one if only the spelling differs"
+            )
+    secrets = [client.facts.get("secret", "") for client in clients]
+    common = max(secrets, key=secrets.count, default="")
+    typical = next((client.name for client in clients if client.facts.get("secret", "") == common), "")
+    for client, secret in zip(clients, secrets, strict=True):
+        if secret != common:
+            found[client.name] = (
+                f"{client.name} has another secret than {typical}: start all clients with the same file as --secret"
             )
     sizes = [len(client.dictionary) for client in clients]
     d = n_features or max(sizes, key=sizes.count, default=0)

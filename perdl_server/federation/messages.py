@@ -39,8 +39,15 @@ class Question:
         Raises ProtocolError if the answer of the named client is not valid.
     arrays : dict of str to array
         Arrays that every member is sent.
-    scalars : dict of str to int
+    scalars : dict of str to int or str
         Scalars that every member is sent.
+    asked : callable (object) -> bool
+        Which members are asked; by default all.
+    own : callable (object) -> dict of str to array
+        Arrays that only one member is sent.
+    quorum : int, optional
+        How many answers are enough, and no more are waited for. By default all present members are waited for, and the
+        run's quorum is enough.
     answers : dict of str to Payload
         Valid answers, by client.
     """
@@ -49,7 +56,10 @@ class Question:
     when: str
     check: Callable[[Payload, str], object]
     arrays: dict[str, NDArray[Any]]
-    scalars: dict[str, int] = field(default_factory=dict)
+    scalars: dict[str, int | str] = field(default_factory=dict)
+    asked: Callable[[Any], bool] = lambda member: True
+    own: Callable[[Any], dict[str, NDArray[Any]]] = lambda member: {}
+    quorum: int | None = None
     answers: dict[str, Payload] = field(default_factory=dict)
 
     @property

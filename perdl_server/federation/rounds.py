@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -167,31 +167,47 @@ class Federation:
         FederationError
             If there are fewer answers than the quorum. It names the missing clients and why.
         """
-        s, members, when = self.settings, self.members, question.when
+        s, when = self.settings, question.when
+        quorum = question.quorum or self.members.quorum
         timeout, limit = (s.round_timeout, s.join_timeout) if self.patience is None else (self.patience, self.patience)
-        known = {member.name: member.fault for member in members}
+        known = {member.name: member.fault for member in self.members}
         announced: list[str] = []
-        self._send(question, (member for member in members if member.state is not State.AWAY))
+        for member in self.members:
+            if not question.asked(member):
+                self._leave_out(member)
+        self._send(question, (member for member in self.members if member.state is not State.AWAY))
         for took in self._wait(max(timeout, limit)):
             self._handle_events(question)
+            if question.quorum and len(question.answers) >= quorum:
+                break
             if took <= timeout and self._some_may_answer():
                 continue
-            away = members.away
-            if len(question.answers) >= members.quorum or not away or took > limit:
+            away = [member.name for member in self._asked(question) if member.state is State.AWAY]
+            if len(question.answers) >= quorum or not away or took > limit:
                 break
             if away != announced:
                 announced = away
                 _log.warning("%s: waiting for %s to come back, for %.0f s", when, ", ".join(away), limit - took)
-        missing = self._note_missing(question, f"no answer within {timeout:g} s")
-        for text in by_reason({name: why for name, why in missing.items() if known.get(name) != why}):
-            _log.warning("%s: left out: %s", when, text)
-        answered = len(members) - len(missing)
-        if answered < members.quorum and self.patience is None:
-            raise FederationError(
-                f"{when}: {answered} of {len(members)} clients answered (quorum {members.quorum}): "
-                f"{'; '.join(by_reason(missing))}"
-            )
-        return [(member, question.answers[member.name]) for member in members if member.name not in missing]
+        asked = self._asked(question)
+        if not (question.quorum and len(question.answers) >= quorum):
+            missing = self._note_missing(question, f"no answer within {timeout:g} s")
+            for text in by_reason({name: why for name, why in missing.items() if known.get(name) != why}):
+                _log.warning("%s: left out: %s", when, text)
+            if len(asked) - len(missing) < quorum and self.patience is None:
+                raise FederationError(
+                    f"{when}: {len(asked) - len(missing)} of {len(asked)} clients answered (quorum {quorum}): "
+                    f"{'; '.join(by_reason(missing))}"
+                )
+        return [(member, question.answers[member.name]) for member in asked if member.state is State.ANSWERED]
+
+    def _asked(self, question: Question) -> list[Member]:
+        return [member for member in self.members if question.asked(member)]
+
+    def _leave_out(self, member: Member) -> None:
+        """Wait no longer for a member's answer to an earlier question; it has no question now."""
+        self.exchange.open.pop(member, None)
+        if member.state is not State.AWAY:
+            member.state = State.PRESENT
 
     def finish(self, arrays: dict[str, NDArray[Any]]) -> None:
         """Send the final D^g. Each client writes its own model and answers with scalars.
@@ -221,6 +237,16 @@ class Federation:
             content = {**arrays, **self._own_arrays(member)} if member and arrays else {}
             reason = (member.fault if member else "") or node.refusal or why
             questions[member or node] = Message(pack(content, run=self.run, reason=reason), node.id, FINISH)
+        self.let_go(questions)
+
+    def let_go(self, questions: Mapping[Any, Message]) -> None:
+        """Send last messages, and wait ``LAST_WORD`` seconds for the answers.
+
+        Parameters
+        ----------
+        questions : mapping of recipient to Message
+            Message for each member or node.
+        """
         self.exchange.open.clear()
         self.exchange.ask("finish", questions)
         for _ in self._wait(LAST_WORD, heed_stop=False):
@@ -269,8 +295,9 @@ class Federation:
 
     def _send(self, question: Question, members: Iterable[Member]) -> None:
         messages = {}
-        for member in members:
-            content = pack({**question.arrays, **self._own_arrays(member)}, run=self.run, **question.scalars)
+        for member in filter(question.asked, members):
+            own = {**self._own_arrays(member), **question.own(member)}
+            content = pack({**question.arrays, **own}, run=self.run, **question.scalars)
             messages[member] = Message(content, member.node, question.kind)
         self.exchange.ask(question.phase, messages)
         for member in messages:
@@ -303,7 +330,7 @@ class Federation:
 
     def _note_missing(self, question: Question, late: str) -> dict[str, str]:
         """Record and return why members did not answer."""
-        missing = [member for member in self.members if member.state is not State.ANSWERED]
+        missing = [member for member in self._asked(question) if member.state is not State.ANSWERED]
         for member in missing:
             if question.kind == UPDATE:
                 member.facts["missed"] = member.facts.get("missed", 0) + 1
@@ -313,8 +340,8 @@ class Federation:
 
 
 def _final_facts(payload: Payload) -> dict[str, Any]:
-    """Return a client's final facts; its error is required."""
-    keys = ["error", *(key for key in ("shared", "own", "local_distance") if key in payload.scalars)]
+    """Return a client's final facts. In a private run it tells no measures."""
+    keys = [key for key in ("error", "shared", "own", "local_distance") if key in payload.scalars]
     facts: dict[str, Any] = {f"final_{key}": payload.scalar(key, float) for key in keys}
     try:
         evaluation = evaluation_of(payload.scalars)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from common.aggregations import Aggregation
+from common.errors import FederationError
 from common.protocol import Payload, ProtocolError
 
 Floats = NDArray[np.floating]
 Bools = NDArray[np.bool_]
 
-METRICS = ("error_before_update", "nonzeros", "reassigned")
+METRICS = ("reassigned",)
+MEASURES = ("error_before_update", "nonzeros")
+"""Exact measures of a client's samples, which it does not tell in a private run."""
 
 _PROPORTION = 1e3
 """Largest norm of an atom relative to D^g. Normal norms are near one; robust aggregations must tolerate the rest."""
@@ -23,7 +28,12 @@ _FAR = 2.0
 
 
 def check_update(
-    payload: Payload, t: int, present: Floats, aggregation: Aggregation, members: Bools | None = None
+    payload: Payload,
+    t: int,
+    present: Floats,
+    aggregation: Aggregation,
+    members: Bools | None = None,
+    metrics: Sequence[str] = METRICS + MEASURES,
 ) -> None:
     """Check a client's answer to round ``t``.
 
@@ -39,6 +49,8 @@ def check_update(
         Says which arrays are needed.
     members : (r_g,) bool array, optional
         The atoms that the client shares, if there are some that it does not.
+    metrics : sequence of str
+        Scalars that must be there.
 
     Raises
     ------
@@ -67,7 +79,51 @@ def check_update(
         limit = float(np.sqrt(np.finfo(contribution.dtype).max))
     if norms.max(initial=0.0) > limit:
         raise ProtocolError(f"contribution is out of all proportion: an atom of norm {norms.max():.3g}")
-    for key in METRICS:
+    for key in metrics:
         payload.scalar(key, float)
     if aggregation.weighted and (payload.array("energies", present.shape[1:]) < 0).any():
         raise ProtocolError("energies are negative")
+
+
+def check_sum(
+    contributions: Floats,
+    weights: Floats,
+    means: Mapping[str, float],
+    present: Floats,
+    n: int,
+    aggregation: Aggregation,
+) -> None:
+    """Check the sums of a round, as far as one can without the summands.
+
+    A wrong mask, or shares that do not belong together, leave numbers that fill all 64 bits and fail here.
+
+    Parameters
+    ----------
+    contributions : (d, r_g) array
+        Sum of the clients' contributions.
+    weights : (r_g,) array
+        Sum of their energies, or else of the norms of their atoms.
+    means : mapping of str to float
+        Means of the metrics.
+    present : (d, r_g) array
+        D^g in the question.
+    n : int
+        Number of clients in the sum.
+    aggregation : Aggregation
+        Says what they sent.
+
+    Raises
+    ------
+    FederationError
+        If no n clients can have sent this.
+    """
+    longest = _PROPORTION * max(1.0, np.linalg.norm(present.astype(np.float64), axis=0).max(initial=0.0))
+    plain = aggregation.contribution == "atoms" and not aggregation.weighted
+    norms = np.linalg.norm(contributions, axis=0)
+    most = weights * (longest if aggregation.weighted else 1.0)  # triangle inequality
+    rounding = 1e-6 * (1 + weights.max(initial=0.0))
+    good = (weights >= 0).all() and (norms <= most + rounding).all() and not (plain and (weights > n * longest).any())
+    if not good or not all(0 <= mean <= 2.0**20 for mean in means.values()):
+        raise FederationError(
+            f"the sum over {n} clients cannot be: a client sent nonsense, and a sum does not tell which"
+        )

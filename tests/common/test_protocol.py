@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, RecordDict
 
-from common.protocol import PROTOCOL, Payload, ProtocolError, natural_key, pack, payload_bytes, unpack
+from common.protocol import PROTOCOL, Payload, ProtocolError, natural_key, pack, payload_bytes, search_of, unpack
 
 
 def npy(array, **options):
@@ -297,3 +297,8 @@ def test_threads_unpack_at_once_whatever_the_collector_does():
         gc.set_threshold(*before)
         sys.setswitchinterval(pause)
     assert failures == []
+
+
+def test_trials_belong_to_a_search_and_other_runs_to_themselves():
+    assert search_of("a1b2/3") == search_of("a1b2/12") == "a1b2"
+    assert search_of("a1b2") == "a1b2"

@@ -17,7 +17,9 @@ import numpy as np
 import pytest
 
 from common.heartbeat import check_sign
+from common.settings import load_settings, override_settings
 from common.synthetic import generate
+from perdl.check.tune import read_clients, tune
 from perdl_client.data.mnist import label_partition, load_mnist
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -142,6 +144,64 @@ def test_held_out_samples_are_evaluated_to_the_same_bits_by_processes_and_a_simu
     assert "client-1: on 40 held-out samples, with 3 atoms a sample, its error is " in processes.log("client-1")
     assert processes.summary()["held_out"]["sentence"] in processes.log("server")
     assert "note: evaluation.pooled is for simulations" in processes.log("server")
+
+
+TUNE = ["-c", "n_clients=2", "-c", "n_restarts=2", "-c", "n_atoms=6", "-c", "aggregation=mean", "-c", "coder=top-k"]
+TUNE += ["-c", "learner=orthogonal", "-c", "evaluation.n_nonzero=2", "--tune", "--tune-rounds", "2"]
+
+
+@pytest.fixture
+def two_files(tmp_path):
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for i in (1, 2):
+        Y = generate(0, f"client-{i}", n_features=6, n_global=3, n_local=3, n_samples=100, noise=0.05).data
+        np.savetxt(folder / f"{i}.csv", Y.T, delimiter=",")
+    return folder
+
+
+def test_server_and_clients_choose_settings_as_a_simulation_does(processes, two_files):
+    processes.server(*TUNE, config="files")
+    for i in (2, 1):
+        processes.client(f"client-{i}", "--data", two_files / f"{i}.csv")
+    assert processes.wait("server") == 0, processes.log("server")
+    result = json.loads((processes.folder / "served" / "tuning.json").read_text())
+    chosen = processes.folder / "served" / "tuned.toml"
+    assert f"settings: {Path('served') / 'tuned.toml'}" in processes.log("server")
+    for i in (1, 2):
+        assert processes.wait(f"client-{i}", 60) == 0, processes.log(f"client-{i}")
+        told = f"done: the server chose settings in {len(result['trials'])} short runs, which showed it "
+        assert told + f"{result['first_dictionaries'][f'client-{i}']} first dictionaries" in processes.log(
+            f"client-{i}"
+        )
+        assert not (processes.folder / "perdl-clients" / f"client-{i}" / "dictionary.npz").exists()
+    files = sorted(two_files.glob("*.csv"))
+    told = {key: value for key, _, value in (word.partition("=") for word in TUNE if "=" in word)}
+    settings = load_settings(ROOT / "configs" / "files.toml", [*(f"{k}={v}" for k, v in told.items()), "rounds=2"])
+    trials, best = tune(*read_clients(files, settings), settings, fixed=told.keys())
+    assert [list(row["errors"].values()) for row in result["trials"]] == [one.errors.tolist() for one in trials]
+    assert trials[result["chosen"]] is best
+    assert load_settings(chosen).n_global == override_settings(settings, best.values).n_global
+    processes.run("simulate", chosen, "-c", f"data.path={two_files}/*.csv", "-c", "rounds=2", "--output", "judged")
+
+
+def test_an_interrupted_search_keeps_its_best_and_lets_clients_go(processes, two_files):
+    server = processes.server(*TUNE, "--tune-rounds", "20", "-c", "tolerance=0", config="files")
+    for i in (1, 2):
+        processes.client(f"client-{i}", "--data", two_files / f"{i}.csv")
+    rows = processes.folder / "served" / "trials.jsonl"
+    processes.wait_for(lambda: rows.exists() and rows.read_text().count("\n") >= 1)
+    server.send_signal(signal.SIGINT)
+    assert processes.wait("server", 60) == 130, processes.log("server")
+    assert "settings, the best of a search that was cut off: served/tuned.toml" in processes.log("server")
+    assert "Traceback" not in processes.log("server")
+    load_settings(processes.folder / "served" / "tuned.toml")
+    for i in (1, 2):
+        assert processes.wait(f"client-{i}", 60) == 4
+        assert "the run ended before its time: it was interrupted at the server" in processes.log(f"client-{i}")
+    processes.server(*TUNE, label="again", config="files")
+    assert processes.wait("again", 60) == 2
+    assert "served holds the results of a run: choose another --output, or add --overwrite" in processes.log("again")
 
 
 def test_interrupting_a_client_ends_it_cleanly(processes):

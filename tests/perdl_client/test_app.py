@@ -13,7 +13,7 @@ import pytest
 from flwr.app import Context, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from common.protocol import FINISH, INITIALISE, UPDATE, pack, unpack
+from common.protocol import FINISH, INITIALISE, MEASURE, UPDATE, pack, unpack
 from common.settings import load_settings
 from perdl_client.app import app
 from perdl_client.data.load import load_data
@@ -366,6 +366,41 @@ def test_a_node_reads_its_samples_once_and_keeps_those_of_one_run(client, monkey
     assert memory_of(client.context).recall(client.run) is None
 
 
+def test_trials_of_a_search_share_samples_and_first_dictionaries_and_nothing_else(tmp_path, monkeypatch):
+    monkeypatch.delenv("PERDL_SIMULATION", raising=False)
+    read = read_files(monkeypatch)
+    client = Client(tmp_path, sparse_data())
+
+    def trial(number, *overrides):
+        client.run = f"f00d/{number}"
+        return client.start("evaluation.held_out=0.2", *overrides)
+
+    first = trial(1)
+    first_update(client)
+    arrays = {"global_dictionary": np.eye(6)[:, :3]}
+    told = unpack(client.ask(MEASURE, arrays).content)
+    assert not told.arrays
+    assert told.scalars["held_out"] == 40
+    assert 0 < told.scalars["held_out_error"] < 1
+    assert refused(client.ask(MEASURE, arrays), "has no state of this run")  # one number a trial
+    assert refused(first_update(client), "has no state of this run")
+    assert same(trial(2, "aggregation=energy"), first)
+    assert len(memory_of(client.context).ways) == 1
+    assert not same(trial(3, "n_atoms=5"), first)
+    assert same(trial(4), first)
+    assert len(memory_of(client.context).ways) == 2
+    assert len(read) == 1
+    assert client.ask(FINISH, trials=4).has_content()
+    assert memory_of(client.context).recall("f00d") is None
+    assert not (client.folder / "own" / "dictionary.npz").exists()
+
+
+def test_a_client_that_holds_nothing_out_tells_no_error(client):
+    first_update(client)
+    answer = unpack(client.ask(MEASURE, {"global_dictionary": np.eye(6)[:, :3]}).content)
+    assert answer.scalars.keys() == {"client", "protocol"}
+
+
 def test_a_context_that_goes_between_processes_carries_no_samples_and_finds_them_again(client, monkeypatch):
     """As Ray's do."""
     read = read_files(monkeypatch)
@@ -417,3 +452,11 @@ def test_too_few_samples_to_hold_some_out_are_a_warning_at_the_client(tmp_path, 
     with caplog.at_level(logging.WARNING, logger="perdl.client"):
         assert client.start("evaluation.held_out=0.2").has_content()
     assert "ada holds out no samples: of 14 samples 20% are too few" in caplog.text
+
+
+def test_a_client_insists_on_its_mode_of_privacy(tmp_path, monkeypatch):
+    monkeypatch.delenv("PERDL_SIMULATION", raising=False)
+    client = Client(tmp_path, sparse_data(), privacy="masked")
+    assert refused(client.start(), 'takes part in runs with privacy = "masked" only, and this one has "none"')
+    other = Client(tmp_path, sparse_data(), privacy="none", name="bob")
+    assert other.start().has_content()

@@ -89,6 +89,8 @@ def draw_atoms(result: RunResult, client: str | None, unused: bool = False) -> F
 
 
 def _why_no_shared(result: RunResult, client: str | None) -> str:
+    if result.summary.get("masked"):
+        return "the server knows the shared atoms in other coordinates only; the reports of clients show them"
     if result.global_dictionary.size and not result.shared_atoms:
         return f"{result.client} shares none of the {result.global_dictionary.shape[1]} shared atoms"
     return "" if result.global_dictionary.size else "there is no shared atom"

@@ -40,8 +40,12 @@ def _draw(result: RunResult, client: str | None) -> Figure:
     t = column("round")
     mark = "o" if len(t) < 30 else ""
     low, median, high = (column("error_before_update", key) for key in ("min", "median", "max"))
-    top.fill_between(t, low, high, color=PALE, linewidth=0, label="all clients")
-    top.plot(t, median, color=INK, marker=mark, markersize=3, label="median client")
+    if np.isfinite(mean := column("error_before_update", "mean")).any():  # single clients' errors are not known
+        low, median = mean, mean
+    else:
+        top.fill_between(t, low, high, color=PALE, linewidth=0, label="all clients")
+    label = "mean over clients" if median is mean else "median client"
+    top.plot(t, median, color=INK, marker=mark, markersize=3, label=label)
     top.legend(frameon=False, ncols=2, loc="lower right", bbox_to_anchor=(1, 1))
     change, least, most = column("change"), column("consensus", "min"), column("consensus", "median")
     middle.plot(t, np.where(change > 0, change, np.nan), color=INK, marker=mark, markersize=3)
@@ -61,7 +65,12 @@ def _caption(result: RunResult, client: str | None) -> str:
     first, last = result.history[0], result.history[-1]
     before, after = first.get("error_before_update") or {}, last.get("error_before_update") or {}
     text = f"{counted(len(result.history), 'round')}."
-    if before and after:
+    if "mean" in before and "mean" in after:
+        text += (
+            f" The clients' mean relative error before their update went from {number(before['mean'])} to "
+            f"{number(after['mean'])}; each one's own is not known, for rounds are secure sums."
+        )
+    elif before and after:
         text += (
             f" The median client's relative error before its update went from {number(before.get('median'))} to "
             f"{number(after.get('median'))}; in the last round it was between {number(after.get('min'))} and "

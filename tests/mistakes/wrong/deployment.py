@@ -367,6 +367,29 @@ MISTAKES = [
         "start the others, or lower n_clients or quorum",
     ),
     Mistake(
+        "A search of settings without held-out samples",
+        lambda: server("--insecure", "--tune"),
+        2,
+        ("evaluation.held_out = 0", "0.2"),
+        "hold samples out: `-c evaluation.held_out=0.2`",
+    ),
+    Mistake(
+        "A search of settings where some share an atom",
+        lambda: server(
+            *("--insecure", "--tune", "-c", "sharing=some", "-c", "n_global=auto", "-c", "evaluation.held_out=0.2")
+        ),
+        2,
+        ("sharing", "n_global"),
+        "leave `sharing` out",
+    ),
+    Mistake(
+        "A search of settings and a run at once",
+        lambda: server("--insecure", "--tune", "--resume", "runs/former"),
+        2,
+        ("--resume", "--tune"),
+        "leave one of them out",
+    ),
+    Mistake(
         "perdl health of a folder in which nobody works",
         lambda: command("health", "nowhere"),
         1,

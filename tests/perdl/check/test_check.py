@@ -15,14 +15,16 @@ from typer.testing import CliRunner
 from common.dictionaries import dictionary_distance
 from common.errors import PerdlError
 from common.settings import load_settings, override_settings
+from common.simulation import SIMULATION
 from common.synthetic import generate
 from perdl.check.files import check, find_clients
-from perdl.check.suggest import _median_of_noise, spectrum, suggest
+from perdl.check.suggest import Spectrum, _median_of_noise, spectrum, suggest
 from perdl.cli.app import app
 from perdl.cli.command import find_config
 from perdl.engines.run import simulate
+from perdl.perma import perma
 from perdl.report.page import render_report
-from perdl_client.identity import SIMULATION
+from perdl_client.learning.client import ClientLearner
 
 SETTINGS = load_settings(find_config("files"))
 
@@ -411,8 +413,8 @@ def test_windows_silence_no_note(cases, tmp_path, case, note, window):
 
 def test_copies_and_other_scales_of_images_are_noted(tmp_path):
     rng = np.random.default_rng(0)
-    images = rng.random((30, 8, 8))
-    for name, array in (("1", images), ("2", images), ("3", 500 * rng.random((30, 8, 8)))):
+    images = rng.random((700, 8, 8))
+    for name, array in (("1", images), ("2", images), ("3", 500 * rng.random((700, 8, 8)))):
         np.save(tmp_path / f"{name}.npy", array)
     for override in ([], ["data.patch=4"]):
         notes = report_of(tmp_path, settings=load_settings(find_config("files"), override)).notes
@@ -485,6 +487,44 @@ def test_data_of_low_rank_bound_the_atoms():
     assert few.rank == 2
     assert suggest([spectrum(Y), few])["n_atoms"] == 2
     assert suggest([]) == {}
+
+
+@pytest.mark.parametrize(
+    ("n_clients", "fewest", "star"), [(3, 59, True), (3, 60, False), (2, 20, False), (100, 20, True), (101, 20, False)]
+)
+def test_the_star_is_suggested_where_a_client_has_few_samples_and_clients_are_not_many(n_clients, fewest, star):
+    plenty, few = (Spectrum(6, 6, 1.0, 0.1, n) for n in (1000, fewest))
+    found = suggest([plenty] * (n_clients - 1) + [few])
+    assert found["n_atoms"] == 6
+    assert found.get("matching") == ("star" if star else None)
+
+
+def test_why_the_star_is_suggested_is_said_and_with_it_the_right_atoms_are_found_from_few_samples(tmp_path):
+    report = report_of(save_clients(tmp_path / "plenty", n=200))
+    assert "matching" not in report.suggested
+    assert not [note for note in report.notes if "star" in note]
+    report = report_of(save_clients(tmp_path / "few", n=40, n_clients=4))
+    assert report.suggested["matching"] == "star"
+    assert tomllib.loads(report.toml())["matching"] == "star"
+    assert report.notes[-1].startswith("client-1 has 40 samples for 6 atoms, fewer than 10 each: ")
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+def test_with_few_samples_the_suggested_star_is_right_where_the_chain_is_not(seed):
+    """Two seeds of ``benchmarks/few_samples.py``, with fewer restarts and rounds."""
+    kind = {"n_features": 20, "n_global": 5, "n_local": 5, "n_samples": 40, "noise": 0.05}
+    truths = {f"site-{i:02d}": generate(seed, f"site-{i:02d}", **kind) for i in range(10)}
+    data = {name: one.data - one.data.mean(axis=1, keepdims=True) for name, one in truths.items()}
+    values = suggest([spectrum(Y) for Y in data.values()])
+    assert values["matching"] == "star"
+    quick = {"rounds": 10, "n_restarts": 2, "local_restarts": 0, "n_clients": 10, "seed": seed}
+    right = {}
+    for matching in ("star", "chain"):
+        settings = override_settings(SETTINGS, {**values, **quick, "matching": matching})
+        found = perma([ClientLearner(Y, settings, seed, name) for name, Y in data.items()], settings)
+        truth = truths["site-00"].global_dictionary
+        right[matching] = found.shape == truth.shape and dictionary_distance(found, truth) < 0.2
+    assert right == {"star": True, "chain": False}
 
 
 @pytest.mark.parametrize(("d", "noise"), [(6, 0.0), (6, 0.1), (20, 0.2)])

@@ -11,18 +11,15 @@ import pytest
 from common.errors import DataError, PerdlError, SettingsError
 from common.settings import load_settings
 from common.synthetic import generate
-from perdl.check.tune import GROUPS, Trial, first_within_one_error, read_clients, tune
+from perdl.check.tune import read_clients, tune
 from perdl_client.data.held_out import HeldOut
+from perdl_server.algorithm.search import GROUPS, first_within_one_error
 
 QUICK = ["rounds=5", "n_restarts=2", "local_restarts=0", "evaluation.held_out=0.2", "evaluation.n_nonzero=2"]
 
 
 def run_perdl(*arguments):
     return subprocess.run([sys.executable, "-m", "perdl", *arguments], capture_output=True, text=True, timeout=240)
-
-
-def trial(errors, n_global):
-    return Trial("shared atoms", {}, n_global, np.array(errors), 0.0)
 
 
 def planted(n_global, n_local, *, n=60, d=8, clients=4):
@@ -35,16 +32,6 @@ def planted(n_global, n_local, *, n=60, d=8, clients=4):
 
 def settings_of(*overrides):
     return load_settings(None, ["n_clients=4", "data.source=memory", "n_global=auto", *QUICK, *overrides])
-
-
-def test_the_first_choice_within_one_standard_error_is_kept():
-    best = trial([0.50, 0.40, 0.30, 0.20], 6)
-    alike = trial([0.50, 0.42, 0.295, 0.199], 3)  # on average no worse than the differences spread
-    worse = trial([0.55, 0.45, 0.34, 0.22], 1)
-    failed = trial([], 0)
-    assert first_within_one_error([failed, worse, alike, best]) is alike
-    assert first_within_one_error([worse, best]) is best
-    assert first_within_one_error([trial([0.2], 5), trial([0.1], 6)]).n_global == 6  # one client has no spread
 
 
 @pytest.mark.parametrize(("n_global", "n_local", "expected"), [(6, 2, range(2, 9)), (0, 8, range(1))])

@@ -84,7 +84,8 @@ def test_private_files_are_for_their_owner_alone(made):
     assert {modes[f"clients{name}"] for name in ("", "/ada", "/Dr. Bob")} == {0o700}
     assert made.stat().st_mode & 0o777 == 0o700
     assert sorted(name for name in modes if name.startswith(("clients/ada/", "keys/"))) == [
-        "clients/ada/ca.crt", "clients/ada/key", "clients/ada/key.pub", "keys/Dr. Bob.pub", "keys/ada.pub"
+        "clients/ada/ca.crt", "clients/ada/client.crt", "clients/ada/key", "clients/ada/key.pub",
+        "keys/Dr. Bob.pub", "keys/ada.pub"
     ]  # fmt: skip
 
 
@@ -178,8 +179,14 @@ def test_an_expired_authority_is_not_renewed_in_silence(tmp_path, past, monkeypa
 
 def test_a_client_with_a_key_of_its_own_gets_no_other(certs):
     shutil.rmtree(certs / "clients" / "ada")
+    make_certs(certs, [], ["ada"])  # a certificate of the key that it has, and no key
+    assert sorted(path.name for path in (certs / "clients" / "ada").iterdir()) == ["ca.crt", "client.crt"]
+    found = x509.load_pem_x509_certificate((certs / "clients" / "ada" / "client.crt").read_bytes())
+    assert public_key_to_bytes(found.public_key()) == public_key(certs / "keys" / "ada.pub")
+    (certs / "ca.key").rename(certs / "elsewhere")
     with pytest.raises(SettingsError, match="ada has a key already"):
         make_certs(certs, [], ["ada"])
+    shutil.rmtree(certs / "clients" / "ada")
     shutil.copytree(certs / "clients" / "Dr. Bob", certs / "clients" / "ada")
     with pytest.raises(SettingsError, match=r"ada\.pub is another key"):
         make_certs(certs, [], ["ada"])
@@ -302,17 +309,16 @@ def test_what_is_not_said_or_not_there_is_one_line_and_exit_code_2(tmp_path, mon
 def test_plain_text_to_another_machine_needs_a_second_word(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     arguments = ["client", "--name", "a", "--insecure", "--trust-network", "--server", "192.0.2.1:9", "--wait", "0"]
-    monkeypatch.setattr("perdl_client.node.runner.run_client", lambda server, *_, **__: print(f"would join {server}"))
+    monkeypatch.setattr("perdl_client.node.runner.run_client", lambda server, *_, **__: f"would have joined {server}")
     done = CliRunner().invoke(app, arguments)
-    model = tmp_path / "perdl-clients" / "a"
     assert done.exit_code == 0
-    assert done.stdout.endswith(f"would join 192.0.2.1:9\na: done: its model is in {model}\n")
+    assert done.stdout.endswith("a: done: would have joined 192.0.2.1:9\n")
 
 
 def test_the_command_tells_what_it_made(tmp_path):
     command = ["certs", str(tmp_path / "certs"), "--host", "192.0.2.7", "--client", "ada", "--client", "bob"]
     first, second = (CliRunner().invoke(app, command) for _ in range(2))
     assert first.exit_code == second.exit_code == 0
-    assert first.stdout.count("made ") == 8
+    assert first.stdout.count("made ") == 10
     assert "has all of that already" in second.stdout
     check_certs(tmp_path / "certs", "192.0.2.7")

@@ -16,10 +16,12 @@ from common.synthetic import generate
 from perdl.cli.console import print_experiment
 from perdl.experiments import real, real_methods
 from perdl.experiments.real_data import SETS, Sites, missing
-from perdl.experiments.real_page import COLUMNS, render_page, why
+from perdl.experiments.real_page import COLUMNS, PERDL, WHICH, any_angle, render_page, why
 from perdl.monitoring.output import Output
 
 pytest.importorskip("sklearn")
+
+METHODS = {*COLUMNS, *map(any_angle, PERDL)}
 
 FILES = {"source": "files"}
 
@@ -70,7 +72,7 @@ def test_on_planted_atoms_federating_and_pooling_are_judged_right():
     assert facts["nearest"] < 0.05
     assert error["best"] == error["auto"] <= error["alone"] + 0.01
     assert error["pooled"] > 2 * error["auto"]  # four atoms cannot hold the eight of all sites
-    assert set(facts["errors"]) == set(COLUMNS)
+    assert set(facts["errors"]) == METHODS
 
 
 def test_a_ladder_above_what_sites_use_is_told(monkeypatch):
@@ -118,11 +120,12 @@ def test_the_quick_benchmark_writes_json_and_a_page_and_prints_them(tmp_path, ca
     assert results["finished"]
     (wine,) = results["sets"]
     assert wine["name"] == "wine"
-    assert {method: set(by_k) for method, by_k in wine["errors"].items()} == {name: {"1", "3", "5"} for name in COLUMNS}
+    assert {method: set(by_k) for method, by_k in wine["errors"].items()} == {name: {"1", "3", "5"} for name in METHODS}
     for by_k in wine["errors"].values():
         assert 1 > by_k["1"] > by_k["3"] > by_k["5"] > 0
     page = render_page(results)
     assert page.startswith("# Real data\n")
+    assert f"## {WHICH}" in page
     assert done.stdout.strip() == (tmp_path / "run" / "tables.md").read_text().strip() == page.strip()
     print_experiment(Output(), results, tmp_path / "run")
     assert "Error with 3 atoms a sample" in capsys.readouterr().out

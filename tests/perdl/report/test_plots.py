@@ -354,3 +354,51 @@ def test_importing_plots_imports_no_matplotlib():
 def test_a_result_is_taken_as_it_is(run):
     result = as_result(run.folder)
     assert as_result(result) is result
+
+
+def search_of(*trials, chosen=0):
+    """A search: of each trial its settings, its number of shared atoms, and the errors of clients a and b."""
+    rows = [
+        {
+            "group": "shared atoms",
+            "values": values,
+            "n_global": n_global,
+            "errors": dict(zip("ab", errors, strict=False)),
+            "failed": "" if errors else "a has 3 usable atoms",
+        }
+        for values, n_global, errors in trials
+    ]
+    return {"chosen": chosen, "trials": rows}
+
+
+SEARCHED = search_of(
+    ({"n_atoms": 4}, 1, [0.9, 0.9]),
+    ({"n_atoms": 8}, 3, [0.4, 0.1]),
+    ({"n_atoms": 8, "n_global": 0}, 0, [0.5, 0.2]),
+    ({"n_atoms": 8, "n_global": 2}, 2, [0.36, 0.1]),
+    ({"n_atoms": 8, "n_global": 6}, 0, []),
+    ({"n_atoms": 8, "n_global": 2, "aggregation": "mean"}, 2, [0.3, 0.1]),
+)
+
+
+def test_the_curve_over_shared_atoms_has_the_trials_that_differ_in_nothing_else():
+    result = made_up(search=SEARCHED)
+    axes = plots.shared_atoms(result).axes[0]
+    curve, auto, this, alone = axes.lines
+    np.testing.assert_allclose(curve.get_xdata(), [0, 2, 3])
+    np.testing.assert_allclose(curve.get_ydata(), np.sqrt([0.5 * 0.2, 0.36 * 0.1, 0.4 * 0.1]))
+    np.testing.assert_allclose(np.ravel(auto.get_data()), [3, 0.2])
+    assert this.get_xdata() == [1, 1]  # the number that the run had
+    np.testing.assert_allclose(alone.get_ydata(), np.sqrt(0.1))
+    words = plots.describe("shared_atoms", result)
+    assert "least with 2 shared atoms (0.190, 40 % lower than with none). auto took 3 (0.200)." in words
+    assert "1 number could not be tried: a has 3 usable atoms." in words
+    assert [row["shared atoms"] for row in FIGURES["shared_atoms"].numbers(result, None)] == ["0", "2", "3"]
+
+
+def test_without_a_search_or_with_one_number_there_is_no_curve_and_a_reason(run):
+    with pytest.raises(PerdlError, match="no search tried other numbers: perdl tune does"):
+        plots.shared_atoms(run)
+    for search in (search_of(({}, 1, [0.5, 0.5])), search_of(({"n_global": 2}, 2, [0.5, 0.5]))):
+        with pytest.raises(PerdlError, match="did not try several numbers"):
+            plots.shared_atoms(made_up(search=search))

@@ -6,12 +6,13 @@ import pytest
 from common.data_settings import DataSettings
 from common.errors import DataError
 from common.settings import load_settings
+from common.simulation import SIMULATION
 from perdl_client.data.check import check_data
 from perdl_client.data.load import load_data
 from perdl_client.data.samples import Samples
 from perdl_client.formats.features import Features
 from perdl_client.formats.read import load_samples
-from perdl_client.identity import SIMULATION, Identity
+from perdl_client.identity import Identity
 from perdl_client.node.runner import node_config
 
 TABLE = np.round(np.random.default_rng(0).standard_normal((8, 4)), 4)

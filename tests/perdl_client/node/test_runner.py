@@ -26,7 +26,13 @@ def end_with(monkeypatch, tmp_path, last):
         app(message, context)
 
     monkeypatch.setattr("perdl_client.node.loop.run_node", run_node)
-    run_client("127.0.0.1:1", told, memory, stop=threading.Event(), max_wait=1.0, on_event=lambda text: None)
+    return run_client("127.0.0.1:1", told, memory, stop=threading.Event(), max_wait=1.0, on_event=lambda text: None)
+
+
+def test_after_a_search_of_settings_it_is_told_what_the_server_saw(monkeypatch, tmp_path):
+    result = end_with(monkeypatch, tmp_path, lambda: Message(pack(run="f00d", trials=15), 3, FINISH))
+    assert result.startswith("the server chose settings in 15 short runs, which showed it 0 first dictionaries of this")
+    assert not (tmp_path / "own" / "dictionary.npz").exists()
 
 
 def test_a_client_whose_model_is_not_written_does_not_end_as_if_it_were(monkeypatch, tmp_path):

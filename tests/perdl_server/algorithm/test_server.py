@@ -96,3 +96,27 @@ def test_only_who_answers_is_judged_and_a_change_of_members_is_no_rest():
     assert not server.shared.size
     assert server.shared_dictionary.shape == (10, 0)
     assert match.indices.shape == (3, r)
+
+
+@pytest.mark.parametrize("aggregation", ["mean", "normalized", "polar", "energy", "procrustes"])
+def test_a_sum_gives_what_its_summands_give(aggregation):
+    rng = np.random.default_rng(1)
+    _, _, plain, _ = matched([6, 6, 6, 6], n_global=3, aggregation=aggregation)
+    _, _, summed, _ = matched([6, 6, 6, 6], n_global=3, aggregation=aggregation)
+    D = plain.global_dictionary
+    A = np.linalg.qr(D + 0.1 * rng.standard_normal((4, *D.shape))).Q
+    A *= np.sign((A * D).sum(axis=1, keepdims=True))
+    w = rng.uniform(0, 5, (4, 3)) * [1, 1, 0]  # the last atom is idle
+    if aggregation == "procrustes":
+        A = A * w[:, None, :]
+    plain.aggregate(A, w if aggregation == "energy" else np.ones((4, 3)))
+    if aggregation == "energy":
+        summed.aggregate_sum((A * w[:, None, :]).sum(axis=0), w.sum(axis=0), 4)
+    else:
+        summed.aggregate_sum(A.sum(axis=0), np.linalg.norm(A, axis=1).sum(axis=0), 4)
+    np.testing.assert_allclose(summed.global_dictionary, plain.global_dictionary, atol=1e-13)
+    assert summed.change == pytest.approx(plain.change, rel=1e-9)
+    assert summed.idle == plain.idle == ([2] if aggregation in ("energy", "procrustes") else [])
+    if aggregation in ("mean", "normalized", "polar"):
+        np.testing.assert_allclose(summed.consensus, plain.consensus, atol=1e-12)
+    assert (summed.consensus <= 1).all()

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from common.aggregations import AGGREGATIONS
+from common.errors import FederationError
 from common.protocol import Payload, ProtocolError
-from perdl_server.federation.validation import check_update
+from perdl_server.federation.validation import check_sum, check_update
 
 PRESENT = np.linalg.qr(np.random.default_rng(0).standard_normal((6, 3))).Q
 METRICS = {"round": 4, "error_before_update": 0.1, "nonzeros": 1.5, "reassigned": 0}
@@ -100,3 +101,41 @@ def test_evidence_of_another_shape_or_size_is_refused(changes, why):
 def test_without_atoms_there_is_no_evidence_to_refuse():
     nothing = {"contribution": np.empty((6, 0)), "spread": np.empty(0), "nearest": np.empty(0)}
     check_update(Payload(nothing, METRICS), 4, PRESENT[:, :0], AGGREGATIONS["mean"], np.empty(0, dtype=bool))
+
+
+MEANS = {"error_before_update": 0.2, "nonzeros": 1.5, "reassigned": 0.0}
+
+
+@pytest.mark.parametrize("aggregation", ["mean", "energy", "procrustes"])
+def test_sums_that_clients_can_have_sent_pass(aggregation):
+    kind, rng = AGGREGATIONS[aggregation], np.random.default_rng(0)
+    A = np.linalg.qr(PRESENT + 0.3 * rng.standard_normal((5, 6, 3))).Q * (1e6 if aggregation == "procrustes" else 1)
+    w = rng.uniform(0, 1e6, (5, 3)) if kind.weighted else np.linalg.norm(A, axis=1)
+    total = (A * w[:, None, :] if kind.weighted else A).sum(axis=0)
+    check_sum(total, w.sum(axis=0), MEANS, PRESENT, 5, kind)
+    check_sum(np.zeros((6, 3)), np.zeros(3), MEANS, PRESENT, 5, kind)
+    check_sum(np.zeros((6, 0)), np.zeros(0), MEANS, PRESENT[:, :0], 5, kind)
+
+
+@pytest.mark.parametrize("aggregation", ["mean", "energy", "procrustes"])
+@pytest.mark.parametrize(
+    ("total", "weights", "means"),
+    [
+        (PRESENT * 5, [5, 5, -1e-9], MEANS),
+        (PRESENT * 5 * 2**20, [5, 5, 5], MEANS),
+        (PRESENT * 5, [5, 5, 5], {**MEANS, "nonzeros": -0.1}),
+        (PRESENT * 5, [5, 5, 5], {**MEANS, "error_before_update": 2.0**21}),
+    ],
+)
+def test_sums_that_cannot_be_are_refused(aggregation, total, weights, means):
+    with pytest.raises(FederationError, match="the sum over 5 clients cannot be: a client sent nonsense"):
+        check_sum(total, np.array(weights, float), means, PRESENT, 5, AGGREGATIONS[aggregation])
+
+
+def test_a_wrong_mask_is_noticed():
+    rng = np.random.default_rng(0)
+    for _ in range(1000):
+        words = rng.integers(0, 2**64, 3 * 7 + 3, dtype=np.uint64).view(np.int64) * 2.0**-48
+        means = dict(zip(MEANS, words[-3:] * 2.0**16, strict=True))
+        with pytest.raises(FederationError, match="cannot be"):
+            check_sum(words[:18].reshape(6, 3), words[18:21], means, PRESENT, 5, AGGREGATIONS["mean"])
