@@ -318,10 +318,8 @@ def _update(payload: Payload, context: Context) -> RecordDict:
     new = client.update(D_g, step)
     mask, own = identity.mask(settings, state.run, len(D_g)), new.contribution(settings.aggregation)
     if mask is not None:  # what the guard holds goes back with the bits it came with, so that the server leaves it out
-        came, held = (
-            client.shared(payload.array("global_dictionary", D_g.shape)),
-            (own == client.shared(D_g)).all(axis=0),
-        )
+        came = client.shared(payload.array("global_dictionary", D_g.shape))
+        held = (own == client.shared(D_g)).all(axis=0)
         own = np.where(held, came.astype(own.dtype), mask.hide(own))
     arrays = {"contribution": own}
     if client.members is not None:

@@ -25,5 +25,5 @@ def test_a_client_none_of_whose_atoms_pass_gets_the_shared_ones(tmp_path, aggreg
 
 def test_a_run_in_which_no_atom_passes_names_the_cure(tmp_path):
     told = {**WEAK, "synthetic.weak_clients": 6, "synthetic.weak_samples": 6}
-    with pytest.raises(MatchingError, match="client-1 has 0 usable atoms, .*min_samples, or give this client more"):
+    with pytest.raises(MatchingError, match=r"client-1 has 0 usable atoms, .*min_samples, or give this client more"):
         perdl.simulate("synthetic", told, output=tmp_path / "run")
