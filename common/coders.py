@@ -214,6 +214,9 @@ CODERS: dict[str, CoderKind] = {
 }
 """Coders by name, as in the setting ``coder``."""
 
+SELECTING = (HardThreshold, TopK)
+"""Coders whose codes are the correlations D'Y, some of them set to zero. (Their subclasses need not do so.)"""
+
 
 def hard_threshold(A: Floats, threshold: float) -> Floats:
     """Keep the entries of size ``threshold`` or more, set the others to zero.
@@ -249,6 +252,12 @@ def top_k(A: Floats, k: int) -> Floats:
     r = A.shape[-2]
     if k >= r:
         return A.copy()
+    if A.ndim == 2 and k > 0:
+        sizes = np.abs(A.T, order="C")  # a sample's codes side by side
+        least = np.partition(sizes, r - k, axis=1)[:, r - k]
+        kept = (sizes >= least[:, None]).T
+        if np.count_nonzero(kept) == k * A.shape[1]:  # no two are of one size, of which one is kept
+            return np.where(kept, A, A.dtype.type(0))
     out = np.zeros_like(A)
     if k > 0:
         kept = np.argpartition(np.abs(A), r - k, axis=-2)[..., r - k :, :]

@@ -92,7 +92,7 @@ def orthogonal_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5, 
     """
     X = coder(Y, D)
     moment = product(Y, X)
-    return Step(polar_factor(moment, prior=D), X, moment)
+    return Step(_orthogonal(D, moment), X, moment)
 
 
 def gradient_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5, product: Product = product) -> Step:
@@ -123,11 +123,7 @@ def gradient_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5, pr
     """
     X = coder(Y, D)
     moment, second_moment = product(Y, X), product(X, X)
-    curvature = _largest_eigenvalue(second_moment)
-    if curvature == 0:
-        return Step(D.copy(), X, moment)
-    gradient = D @ second_moment - moment
-    return Step(D - D.dtype.type(step_size / curvature) * gradient, X, moment)
+    return Step(_gradient(D, moment, second_moment, step_size), X, moment)
 
 
 def projected_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5, product: Product = product) -> Step:
@@ -210,13 +206,30 @@ def coordinate_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5, 
     with the samples and ``d r^2``, as a gradient step does, and needs no step size.
     """
     X = coder(Y, D)
-    out, moment, second_moment = D.copy(), product(Y, X), product(X, X)
+    moment, second_moment = product(Y, X), product(X, X)
+    return Step(_coordinate(D, moment, second_moment, step_size), X, moment)
+
+
+def _orthogonal(D: Floats, moment: Floats, second_moment: Floats | None = None, step_size: float = 0.5) -> Floats:
+    return polar_factor(moment, prior=D)
+
+
+def _gradient(D: Floats, moment: Floats, second_moment: Floats, step_size: float) -> Floats:
+    curvature = _largest_eigenvalue(second_moment)
+    if curvature == 0:
+        return D.copy()
+    gradient = D @ second_moment - moment
+    return D - D.dtype.type(step_size / curvature) * gradient
+
+
+def _coordinate(D: Floats, moment: Floats, second_moment: Floats, step_size: float) -> Floats:
+    out = D.copy()
     for j in np.flatnonzero(np.diag(second_moment) > 0):
         atom = moment[:, j] - out @ second_moment[:, j] + out[:, j] * second_moment[j, j]
         norm = np.linalg.norm(atom)
         if norm > 0:
             out[:, j] = atom / norm
-    return Step(out, X, moment)
+    return out
 
 
 def _largest_eigenvalue(S: Floats) -> float:
@@ -238,12 +251,15 @@ class Learner:
         How many products a step takes from ``product``; 0 if it sees the samples themselves.
     atom_by_atom : bool
         Whether it codes anew, and takes so many products, for every atom.
+    of_sums : callable ``(D, Y X', X X', step_size) -> D``, optional
+        The step for sums that are known already. X X' is None if the step takes one product.
     """
 
     step: Callable[..., Step]
     orthonormal: bool = False
     products: int = 0
     atom_by_atom: bool = False
+    of_sums: Callable[..., Floats] | None = None
 
     def take(self, Y: Floats, D: Floats, coder: Coder, step_size: float, product: Product = product) -> Step:
         """Take one step.
@@ -265,9 +281,9 @@ class Learner:
 
 
 LEARNERS: dict[str, Learner] = {
-    "orthogonal": Learner(orthogonal_step, orthonormal=True, products=1),
-    "gradient": Learner(gradient_step, products=2),
+    "orthogonal": Learner(orthogonal_step, orthonormal=True, products=1, of_sums=_orthogonal),
+    "gradient": Learner(gradient_step, products=2, of_sums=_gradient),
     "projected": Learner(projected_step, products=2, atom_by_atom=True),
-    "coordinate": Learner(coordinate_step, products=2),
+    "coordinate": Learner(coordinate_step, products=2, of_sums=_coordinate),
 }
 """Learners by name, as in the setting ``learner``."""

@@ -7,6 +7,12 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.floating]
 
+_MANY, _TALL = 32, 4
+"""Columns, and rows for each column, from which eigenvectors of M'M cost less than singular vectors of M."""
+
+_WORST = 1e3
+"""Condition number up to which they serve."""
+
 
 def polar_factor(M: Floats, prior: Floats | None = None) -> Floats:
     r"""Return the nearest matrix with orthonormal columns; among equally near ones, the one nearest to ``prior``.
@@ -45,6 +51,28 @@ def polar_factor(M: Floats, prior: Floats | None = None) -> Floats:
     if prior is not None:
         scale = np.sqrt((M * M).sum(axis=(-2, -1), keepdims=True))
         M = M + M.dtype.type(np.sqrt(np.finfo(M.dtype).eps)) * np.where(scale > 0, scale, 1) * prior
+    if M.ndim == 2 and r >= _MANY and d >= _TALL * r and (by_gram := _polar_by_gram(M)) is not None:
+        return by_gram
     U, _, Vt = np.linalg.svd(M, full_matrices=False)
     W: Floats = U @ Vt
     return W
+
+
+def _polar_by_gram(M: Floats) -> Floats | None:
+    r"""Return the polar factor by eigenvectors of M'M, at half the cost of an SVD; None if that is not exact.
+
+    :math:`W = M (M^\top M)^{-1/2}` has an error of the condition number squared. It is refined once: with
+    :math:`W^\top W = I + \Delta` and :math:`H = W^\top M`, the factor is :math:`W (I - \Delta / 2 + \Omega)` to second
+    order, where :math:`\Omega` is skew and :math:`\Omega H + H \Omega = H - H^\top`.
+    """
+    A = M.astype(np.float64)
+    squares, V = np.linalg.eigh(A.T @ A)
+    if squares[0] <= squares[-1] / _WORST**2:
+        return None
+    sizes = np.sqrt(squares)
+    W = A @ ((V / sizes) @ V.T)
+    if M.dtype == np.float64:
+        H = W.T @ A
+        skew = V.T @ (H - H.T) @ V / (sizes[:, None] + sizes)
+        W = 1.5 * W - W @ (W.T @ W / 2 - V @ skew @ V.T)
+    return W.astype(M.dtype)

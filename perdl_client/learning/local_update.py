@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from common.aggregations import AGGREGATIONS
-from common.coders import Coder
+from common.coders import SELECTING, Coder
 from common.dictionaries import atom_distances
 from common.learners import Learner, Product, product
 from common.polar import polar_factor
-from perdl_client.learning.guard import guarded_step, known
+from perdl_client.learning.guard import SHARE, guarded_step, known
 from perdl_client.learning.missing import complete, gaps, observed_residual, zero_filled
+from perdl_client.learning.sweep import Swept, sweep
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.intp]
@@ -125,6 +126,12 @@ def local_update(
     """
     r_g = global_dictionary.shape[1]
     D = np.hstack([global_dictionary, local_dictionary])
+    missing = gaps(Y)
+    if learner.of_sums and type(coder) in SELECTING and product is plain_product and missing is None:
+        swept = sweep(Y, D, coder, second_moment=learner.products > 1)
+        if min_samples is None or swept.passes(min_samples, SHARE):
+            new = learner.of_sums(D, swept.moment, swept.second_moment, step_size)
+            return _of_sums(global_dictionary, new, swept, coder, Y.shape[1], guarded=min_samples is not None)
     F = complete(Y, D, coder)
     if min_samples is None:
         step, seen = learner.take(F, D, coder, step_size, product), None
@@ -150,7 +157,7 @@ def local_update(
         energies = np.maximum((step.dictionary * moment).sum(axis=0), 0)
     error, nonzeros = relative_error(Y, D, X), np.count_nonzero(X)
     misfit = error**2 if error**2 > np.finfo(Y.dtype).eps else 0.0
-    energy, missing = np.linalg.norm(zero_filled(Y)) ** 2, gaps(Y)
+    energy = np.linalg.norm(zero_filled(Y)) ** 2
     n_observed = Y.size - (0 if missing is None else np.count_nonzero(missing))
     return LocalUpdate(
         global_dictionary=shared,
@@ -162,6 +169,34 @@ def local_update(
         noise=float(error**2 * energy / max(n_observed - nonzeros, Y.shape[1], 1)),
         objective=float(misfit * energy + coder.penalty * nonzeros),
         nonzeros=float(nonzeros) / max(Y.shape[1], 1),
+        reassigned=reassigned,
+    )
+
+
+def _of_sums(D_g: Floats, D: Floats, swept: Swept, coder: Coder, n: int, *, guarded: bool) -> LocalUpdate:
+    """Return the update with dictionary ``D``, all of whose atoms may move."""
+    r, r_g, zero = D.shape[1], D_g.shape[1], D.dtype.type(0)
+    kept, signs, reassigned = align(D_g, D)
+    sent = np.ones(r_g, dtype=bool)
+    if guarded:  # what goes back for an atom is what this atom became; an idle one goes back as it came
+        kept, sent, reassigned = np.arange(r_g), swept.energies[:r_g] > 0, 0
+        signs = np.where((D_g * D[:, :r_g]).sum(axis=0) < 0, -1, 1).astype(D.dtype)
+    rest = np.delete(np.arange(r), kept)
+    shared = np.where(sent, D[:, kept] * signs, D_g)
+    stretch = shared.T @ (swept.moment[:, kept] * signs)
+    stretch = np.where(sent & sent[:, None], (stretch + stretch.T) / 2, zero)
+    relative = swept.misfit / swept.energy if swept.energy > 0 else 0.0
+    misfit = swept.misfit if relative > np.finfo(D.dtype).eps else 0.0
+    return LocalUpdate(
+        global_dictionary=shared,
+        local_dictionary=D[:, rest],
+        energies=swept.energies[kept],
+        local_energies=swept.energies[rest],
+        procrustes_contribution=shared @ stretch if r_g else shared,
+        error=float(relative**0.5),
+        noise=float(swept.misfit / max(n * len(D) - swept.nonzeros, n, 1)),
+        objective=float(misfit + coder.penalty * swept.nonzeros),
+        nonzeros=float(swept.nonzeros) / max(n, 1),
         reassigned=reassigned,
     )
 

@@ -12,6 +12,10 @@ atom several times has small :math:`\ell_j`, but each other client has that atom
 A client with a wrong start, without samples of an atom, or with false data spoils only its own edges. The median
 tolerates this from fewer than half of the other clients. On a chain, two paths through such a client may swap there,
 and every later client is then matched to the wrong atom.
+
+Where this takes long, with many clients or large dictionaries, a random dozen are candidates for the centre, and
+:math:`\ell_j` is the median over 50 clients drawn at random. The cost of a candidate is over all clients. So time and
+memory grow with N.
 """
 
 from __future__ import annotations
@@ -28,7 +32,16 @@ Floats = NDArray[np.floating]
 Ints = NDArray[np.intp]
 
 _ENOUGH = 50
-"""Most clients to compare one with: a client that fits nobody fits none of these."""
+"""Most clients to compare one with. If 30 of 100 clients are hostile, most of 50 are with a probability of 0.002."""
+
+_MANY, _LONG = 128, 1e11
+"""Clients, and operations, up to which each client is compared with each."""
+
+_CANDIDATES = 12
+"""Candidates for the centre of more clients. If 30 of 100 are hostile, all of these are with a probability of 5e-7."""
+
+_JUDGES = 9
+"""Clients that fit the others, to which each of many clients is compared."""
 
 
 def star_paths(dictionaries: Sequence[Floats], n_paths: int) -> tuple[Ints, Floats, int]:
@@ -53,26 +66,27 @@ def star_paths(dictionaries: Sequence[Floats], n_paths: int) -> tuple[Ints, Floa
 
     Notes
     -----
-    ``N (N - 1) / 2`` matrix products rank the clients, and each candidate for the centre costs ``N - 1`` assignments.
+    At most ``N (N - 1) / 2`` matrix products, of many clients 600, rank the candidates; each that is tried then costs
+    ``N - 1`` assignments.
     A paired atom is never nearer than the nearest one. So a client whose nearest atoms already cost as much as the best
     pairing is skipped: if shared atoms stand out, only one client is paired.
     """
-    nearest = _nearest(dictionaries)
-    typical: list[Floats] = [np.median(edges, axis=0) if len(edges) else np.zeros(edges.shape[1]) for edges in nearest]
+    candidates, typical = _typical(dictionaries)
     offers = [np.argsort(edges, kind="stable")[:n_paths] for edges in typical]
     at_least = np.array([edges[offer].sum() for edges, offer in zip(typical, offers, strict=True)])
-    least, centre, indices = np.inf, 0, np.empty((len(dictionaries), n_paths), dtype=np.intp)
-    for m in np.argsort(at_least, kind="stable"):
+    least, best, indices = np.inf, 0, np.empty((len(dictionaries), n_paths), dtype=np.intp)
+    for c in np.argsort(at_least, kind="stable"):
         # The margin keeps rounding errors from making every client a candidate.
-        if at_least[m] >= least - 1e-9 * n_paths:
+        if at_least[c] >= least - 1e-9 * n_paths:
             break
-        pairs = [pair_atoms(dictionaries[m][:, offers[m]], D) for D in dictionaries]
+        m, offer = candidates[c], offers[c]
+        pairs = [pair_atoms(dictionaries[m][:, offer], D) for D in dictionaries]
         edges = np.array([edge for i, (_, edge) in enumerate(pairs) if i != m]).reshape(len(pairs) - 1, n_paths)
         cost = np.median(edges, axis=0).sum() if len(edges) else 0.0
         if cost < least:
-            least, centre, indices = cost, int(m), np.array([index for index, _ in pairs])
-            indices[m] = offers[m]  # pair the centre with itself, even if it has an atom twice
-    return indices, (len(dictionaries) - 1) * np.sort(typical[centre])[: n_paths + 1], centre
+            least, best, indices = cost, int(c), np.array([index for index, _ in pairs])
+            indices[m] = offer  # pair the centre with itself, even if it has an atom twice
+    return indices, (len(dictionaries) - 1) * np.sort(typical[best])[: n_paths + 1], int(candidates[best])
 
 
 def pair_atoms(A: Floats, B: Floats) -> tuple[Ints, Floats]:
@@ -95,6 +109,20 @@ def pair_atoms(A: Floats, B: Floats) -> tuple[Ints, Floats]:
     distances = atom_distances(A, B).astype(np.float64)
     rows, indices = linear_sum_assignment(distances**2)
     return indices, distances[rows, indices]
+
+
+def _typical(dictionaries: Sequence[Floats]) -> tuple[Ints, list[Floats]]:
+    """Return candidates for the centre, and for each the median distance of its atoms to other clients' nearest."""
+    N, largest = len(dictionaries), max(D.size * D.shape[1] for D in dictionaries)
+    if N <= _ENOUGH or (N <= _MANY and N**2 * largest <= _LONG):
+        nearest = _nearest(dictionaries)
+        return np.arange(N), [np.median(e, axis=0) if len(e) else np.zeros(e.shape[1]) for e in nearest]
+    drawn = np.random.default_rng(N).permutation(N)
+    candidates, others = np.sort(drawn[:_CANDIDATES]), drawn[-_ENOUGH:]
+    edges = [[atom_distances(dictionaries[m], dictionaries[k]) for k in others if k != m] for m in candidates]
+    return candidates, [
+        np.median([e.min(axis=1, initial=np.inf).astype(np.float64) for e in some], axis=0) for some in edges
+    ]
 
 
 def _nearest(dictionaries: Sequence[Floats]) -> list[Floats]:
@@ -135,7 +163,15 @@ def misfits(dictionaries: Sequence[Floats], indices: Ints, unrelated: Floats) ->
     if N < 3 or n_global == 0 or unrelated[0] == 0:
         return []
     atoms = [D[:, chosen] for D, chosen in zip(dictionaries, indices, strict=True)]
-    others = np.unique(np.linspace(0, N - 1, min(N, _ENOUGH)).astype(int))
-    fits = [np.median([pair_atoms(A, atoms[k])[1] for k in others if k != i], axis=0) for i, A in enumerate(atoms)]
-    far = np.flatnonzero(np.median(fits, axis=1) > 0.8 * unrelated[0])
+    judges = np.arange(N)
+    if N > _ENOUGH:
+        drawn = np.sort(np.random.default_rng(N).permutation(N)[:_ENOUGH])
+        judges = drawn[np.argsort(_fits(atoms, drawn, drawn), kind="stable")[:_JUDGES]]
+    far = np.flatnonzero(_fits(atoms, np.arange(N), judges) > 0.8 * unrelated[0])
     return far.tolist() if len(far) <= N / 2 else []
+
+
+def _fits(atoms: Sequence[Floats], clients: Ints, judges: Ints) -> Floats:
+    """Return for each client the median over its atoms of the median distance to those of the judges."""
+    found = [np.median([pair_atoms(atoms[i], atoms[k])[1] for k in judges if k != i], axis=0) for i in clients]
+    return np.asarray(np.median(found, axis=1))

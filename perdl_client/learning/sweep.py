@@ -1,0 +1,142 @@
+r"""One pass over blocks of samples: the codes of a block are used while they are in the cache, and forgotten.
+
+For codes X = coder(Y, D) that are correlations D'Y, some of them set to zero, it sums
+
+.. math:: Y X^\top, \quad X X^\top, \quad \sum_s x_{sj}^2, \quad
+          \sum_s \lVert y_s - D x_s\rVert^2
+          = \sum_s \lVert y_s\rVert^2 - \lVert x_s\rVert^2 + x_s^\top (D^\top D - I) x_s
+
+so the residual costs no third product where D is orthonormal. Where rounding is all that is left of it, as near to an
+exact fit, it is computed itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.coders import Coder
+
+Floats = NDArray[np.floating]
+Bools = NDArray[np.bool_]
+
+_BLOCK = 2**17
+"""About how many numbers a block has, of samples and of codes: what a core's cache holds."""
+
+_LEAST = 256
+"""Fewest samples in a block: products of fewer are slow."""
+
+_CLEAR = 1e5
+"""A difference that is so many machine epsilons of its terms, or more, is known to five digits."""
+
+
+@dataclass(frozen=True)
+class Swept:
+    """Sums over samples.
+
+    Parameters
+    ----------
+    moment : (d, r) array
+        Y X'.
+    second_moment : (r, r) array, optional
+        X X', if it was asked for.
+    energies : (r,) array
+        Squared norms of the rows of X.
+    nonzeros : int
+        Number of codes that are not zero.
+    energy, misfit : float
+        Squared norms of Y and of Y - D X.
+    made, moved : (r,) arrays
+        Sums over samples of the squared code times the squared norm of the sample, and of its residual.
+    most_made, most_moved, largest : (r,) arrays
+        No term of these two sums, and no squared code, is larger.
+    """
+
+    moment: Floats
+    second_moment: Floats | None
+    energies: Floats
+    nonzeros: int
+    energy: float
+    misfit: float
+    made: Floats
+    moved: Floats
+    most_made: Floats
+    most_moved: Floats
+    largest: Floats
+
+    def passes(self, min_samples: int, share: float) -> bool:
+        """Return whether all atoms in use surely pass the guard in full, see :mod:`perdl_client.learning.guard`.
+
+        Parameters
+        ----------
+        min_samples : int
+            Samples that must use an atom.
+        share : float
+            Largest share of one sample.
+        """
+        eps = float(np.finfo(self.moment.dtype).eps)
+        idle = self.energies == 0
+        # If the energy is k times the largest term, at least k samples have a part in it.
+        enough = self.energies >= min_samples * self.largest
+        spread = (self.most_made <= share * self.made) & (self.most_moved <= share * self.moved)
+        known = self.moved > _CLEAR * eps * self.made
+        return bool((idle | (enough & spread & known)).all())
+
+
+def sweep(Y: Floats, D: Floats, coder: Coder, *, second_moment: bool = False) -> Swept:
+    """Code samples block by block, and sum.
+
+    Parameters
+    ----------
+    Y : (d, n) array
+        Samples in columns, complete.
+    D : (d, r) array
+        Dictionary.
+    coder : Coder
+        One of :data:`common.coders.SELECTING`.
+    second_moment : bool
+        Whether X X' is wanted.
+
+    Returns
+    -------
+    Swept
+    """
+    (d, n), r, dtype = Y.shape, D.shape[1], Y.dtype
+    size = max(_BLOCK // (d + 2 * r), _LEAST)
+    bent, E = _bend(D)
+    moment, second = np.zeros((d, r), dtype), np.zeros((r, r), dtype) if second_moment else None
+    sums, tops, largest, totals, nonzeros = np.zeros((r, 3)), np.zeros((r, 2)), np.zeros(r), np.zeros(2), 0
+    for i in range(0, n, size):
+        B = Y[:, i : i + size]
+        X = coder(B, D)
+        moment += B @ X.T
+        if second is not None:
+            second += X @ X.T
+        nonzeros += int(np.count_nonzero(X))
+        squares = X * X
+        made = (B * B).sum(axis=0)
+        left = made - squares.sum(axis=0)
+        if len(bent):
+            left += (X[bent] * (E @ X[bent])).sum(axis=0)
+        if left.sum() <= _CLEAR * np.finfo(dtype).eps * made.sum():
+            rest = B - D @ X
+            left = (rest * rest).sum(axis=0)
+        left = np.maximum(left, 0)
+        sums += squares @ np.stack([np.ones_like(made), made, left], axis=1)
+        most = squares.max(axis=1)
+        largest = np.maximum(largest, most)
+        tops = np.maximum(tops, most[:, None] * [made.max(), left.max()])
+        totals += made.sum(dtype=np.float64), left.sum(dtype=np.float64)
+    return Swept(
+        moment, second, sums[:, 0].astype(dtype), nonzeros, *totals.tolist(), *sums[:, 1:].T, *tops.T, largest=largest
+    )
+
+
+def _bend(D: Floats) -> tuple[NDArray[np.intp], Floats]:
+    """Return the atoms that are not orthonormal to all others, and D'D - I for these."""
+    E = D.T @ D
+    E[np.diag_indices_from(E)] -= 1
+    bent = np.flatnonzero(np.abs(E).max(axis=0, initial=0.0) > 10 * np.sqrt(len(D)) * np.finfo(D.dtype).eps)
+    return bent, E[np.ix_(bent, bent)]
