@@ -142,7 +142,7 @@ class Admission:
             Whether to tell a refused node at once, whatever the reason.
         """
         try:
-            return [read_introduction(content_of(reply), node, self.settings)]
+            return [read_introduction(content_of(reply, INITIALISE), node, self.settings)]
         except GoneError:
             self._nodes.pop(node.id, None)
         except PerdlError as error:

@@ -253,7 +253,7 @@ class Federation:
             for sender, reply in self.exchange.receive():
                 if isinstance(sender, Member):
                     with suppress(PerdlError):
-                        _learn_final_facts(sender, content_of(reply))
+                        _learn_final_facts(sender, content_of(reply, FINISH))
             if not self.exchange.open:
                 break
 
@@ -311,7 +311,7 @@ class Federation:
 
     def _take_answer(self, question: Question, member: Member, reply: Message) -> None:
         try:
-            payload = content_of(reply)
+            payload = content_of(reply, question.kind)
             if payload.scalar("client", str) != member.name:
                 raise ProtocolError("answered under another client's name")
             question.check(payload, member.name)

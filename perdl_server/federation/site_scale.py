@@ -56,7 +56,7 @@ def ask_for_scale(settings: Settings, run: str, exchange: Exchange, wait: Iterat
             exchange.ask("scale", {node: Message(pack(settings=text, run=run), node.id, SCALE) for node in new})
         for node, reply in exchange.receive():
             try:
-                name, one = _sums_of(content_of(reply))
+                name, one = _sums_of(content_of(reply, SCALE))
                 sums[name] = one
             except GoneError:
                 asked.pop(node.id, None)
