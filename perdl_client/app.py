@@ -348,8 +348,10 @@ def _update(payload: Payload, context: Context) -> RecordDict:
     if masked is not None:
         arrays = masked.answer(new, settings.aggregation)
     save_state(after, context, identity.state_folder())
-    scalars: dict[str, Scalar] = {"round": step, "reassigned": new.reassigned}
-    if settings.privacy.mode != "private":
+    scalars: dict[str, Scalar] = {"round": step}
+    if masked is None:  # else how it fared is in the sum
+        scalars["reassigned"] = new.reassigned
+    if masked is None and settings.privacy.mode != "private":
         scalars["error_before_update"] = _told(settings, new.error)
         scalars["nonzeros"] = _told(settings, new.nonzeros)
     return pack(arrays, client=identity.name, **scalars)

@@ -21,11 +21,20 @@ from perdl_server.federation.members import Member, Members, State
 from perdl_server.federation.messages import Exchange, GoneError, Question, content_of
 from perdl_server.federation.reasons import by_reason, merge_similar
 from perdl_server.federation.site_scale import ask_for_scale
+from perdl_server.federation.validation import LARGEST, number
 
 _log = logging.getLogger("perdl.server")
 
 LAST_WORD = 10.0
 """Seconds to wait for answers if a run ends early, or for clients to come back if all rounds are done."""
+
+_FINAL = {
+    "error": (0, LARGEST),
+    "shared": (-(LARGEST**2), 1 + 1e-6),
+    "own": (-(LARGEST**2), LARGEST**2),
+    "local_distance": (0, LARGEST),
+}
+"""Measures that clients tell in the end, and their ranges."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.2
 """Seconds between two polls for answers; the pause doubles from the first to the longest."""
@@ -341,8 +350,9 @@ class Federation:
 
 def _final_facts(payload: Payload) -> dict[str, Any]:
     """Return a client's final facts. In a private run it tells no measures."""
-    keys = [key for key in ("error", "shared", "own", "local_distance") if key in payload.scalars]
-    facts: dict[str, Any] = {f"final_{key}": payload.scalar(key, float) for key in keys}
+    facts: dict[str, Any] = {
+        f"final_{key}": number(payload, key, float, *_FINAL[key]) for key in _FINAL if key in payload.scalars
+    }
     try:
         evaluation = evaluation_of(payload.scalars)
     except ValueError as error:

@@ -179,7 +179,7 @@ class Mutator:
                     array[..., :0],
                     np.concatenate([array, array[:1]]),
                     np.concatenate([array, array], axis=-1),
-                    np.concatenate([array[..., :1]] * 50_000, axis=-1) if flat.size else array,
+                    np.broadcast_to(array[..., :1], (*array.shape[:-1], 20_000)) if flat.size else array,
                 ]
             )
         )

@@ -9,7 +9,6 @@ import copy
 import json
 import os
 import resource
-import shutil
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,24 +57,35 @@ RUNS = {
 class Recorded:
     """A message of an honest run, and what its receiver was before it came."""
 
-    def __init__(self, message, context, folder, answer):
+    def __init__(self, message, context):
         self.kind, self.content = message.metadata.message_type, copy.deepcopy(message.content)
-        self.state, self.folder, self.answer = copy.deepcopy(context.state), folder, answer
+        self.state, self.files, self.answer = copy.deepcopy(context.state), files_in(own_folder(context)), None
+
+
+def own_folder(context):
+    return Path(context.node_config["folder"])
+
+
+def files_in(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def marks_in(folder):
+    return {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in folder.rglob("*") if path.is_file()}
 
 
 class RecordingGrid(InProcessGrid):
     """Keeps the messages to the first client, with its state and folder before each."""
 
-    def __init__(self, configs, place):
+    def __init__(self, configs):
         super().__init__(client_app, configs)
-        self.place, self.recorded = place, []
+        self.recorded = []
 
     def _answer(self, message):
         context = self._contexts[message.metadata.dst_node_id]
         if context.node_id != 1000:
             return super()._answer(message)
-        before = Recorded(message, context, self.place / f"before-{len(self.recorded)}", None)
-        shutil.copytree(context.node_config["folder"], before.folder)
+        before = Recorded(message, context)
         answer = super()._answer(message)
         if answer.has_content():
             before.answer = copy.deepcopy(answer.content)
@@ -93,9 +103,10 @@ def recorded_run(name, place):
         (place / f"own-{i}").mkdir()
         config = {"name": f"client-{i}", "data": str(place / f"{i}.npy"), "folder": str(place / f"own-{i}")}
         config |= {"terms": TERMS.model_dump_json(), "ledger": str(place / f"own-{i}" / "ledger.json")}
-        configs.append(config | ({"secret": str(place / "secret")} if name == "masked" else {}) | {"record": True})
+        config |= {"secret": str(place / "secret")} if name == "masked" else {}
+        configs.append(config | ({"record": True} if name == "none" else {}))
     settings = load_settings(None, [*SMALL, f"output={place / 'out'}", *RUNS[name]])
-    grid = RecordingGrid(configs, place)
+    grid = RecordingGrid(configs)
     if name == "search":
         Tuner(settings, grid, frozenset({"n_global", "n_atoms", "coder"})).run()
     else:
@@ -119,18 +130,27 @@ class Receiver:
     """The client, put back before each mutant to what it was when the honest message came."""
 
     def __init__(self, config):
-        self.config = config
+        self.config, self.was, self.marks = config, None, {}
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 7, 1, 1
 
     def ask(self, before, content):
-        own = Path(self.config["folder"])
-        shutil.rmtree(own, ignore_errors=True)
-        shutil.copytree(before.folder, own)
         state = copy.deepcopy(before.state)
         context = Context(run_id=7, node_id=1000, node_config=self.config, state=state, run_config={})
+        self._put_back(own_folder(context), before)
         if before.kind in (SCALE, INITIALISE):
             memory_of(context).clear()
         return client_app(Message(content, 1000, before.kind), context)
+
+    def _put_back(self, own, before):
+        now = marks_in(own)
+        if before is self.was and now == self.marks:
+            return
+        for path in now.keys() - before.files.keys():
+            path.unlink()
+        for path, content in before.files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        self.was, self.marks = before, marks_in(own)
 
 
 def same_content(one, other):
