@@ -6,7 +6,7 @@ from typing import Any, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from common.data_settings import SettingsTable
+from common.data_settings import LARGEST, SettingsTable
 
 Mode = Literal["none", "guarded", "aggregated", "masked", "private"]
 
@@ -25,7 +25,7 @@ class PrivacySettings(SettingsTable):  # numpydoc ignore=PR01
     epsilon: float | None = Field(None, gt=0, description="private: the budget of a run, a sample's epsilon")
     delta: float = Field(1e-5, gt=0, lt=1, description="private: the probability with which epsilon may not hold")
     clip: float | None = Field(
-        None, gt=0, description="private: longest sample, in the data's units; longer ones are shortened to it"
+        None, gt=0, le=LARGEST, description="private: longest sample, in the data's units; longer ones are shortened to it"
     )
 
     @model_validator(mode="before")

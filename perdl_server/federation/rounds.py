@@ -21,7 +21,7 @@ from perdl_server.federation.members import Member, Members, State
 from perdl_server.federation.messages import Exchange, GoneError, Question, content_of
 from perdl_server.federation.reasons import by_reason, merge_similar
 from perdl_server.federation.site_scale import ask_for_scale
-from perdl_server.federation.validation import LARGEST, number
+from perdl_server.federation.validation import LARGEST, check_holds_only, number
 
 _log = logging.getLogger("perdl.server")
 
@@ -357,6 +357,7 @@ def _final_facts(payload: Payload) -> dict[str, Any]:
         evaluation = evaluation_of(payload.scalars)
     except ValueError as error:
         raise ProtocolError(f"its evaluation cannot be: {error}") from None
+    check_holds_only(payload, {*_FINAL, *(evaluation.scalars() if evaluation else ())})
     return facts | ({} if evaluation is None else {"held_out": evaluation.facts()})
 
 

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
+from pydantic import BaseModel
+
 from common.protocol import ANSWERS, QUESTIONS
 
 ARRAY = "array."
@@ -19,6 +21,26 @@ INTEGERS = [0, 1, -1, 2, 3, 7, 100, 10**5, 10**9, 2**31, 2**53 + 1, 2**63 - 1, -
 FLOATS = [0.0, -1.0, 1.5, 1e-320, 1e9, 1e300, -1e300, float("nan"), float("inf"), -float("inf")]
 TEXTS = ["", " ", "x", "x" * 100_000, "a\nb\x00\x1b[31m", "../../etc", "client-2", "a1b2/3", "ÄÖ\u202e", "[]", "null"]
 DTYPES = ["f4", "f8", ">f8", "f2", "i8", "i4", "u1", "u8", "?", "c16", "U4", "M8[s]"]
+
+
+def settings_names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """Yield the dotted names of all settings of a table and its tables."""
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from settings_names(field.annotation, f"{prefix}{name}.")
+        else:
+            yield prefix + name
+
+
+def with_setting(text: str, name: str, value: Any) -> str:
+    """Return the JSON of settings with one of them changed."""
+    values = json.loads(text)
+    *tables, last = name.split(".")
+    table = values
+    for one in tables:
+        table = table.setdefault(one, {})
+    table[last] = value
+    return json.dumps(values)
 
 
 class HangError(BaseException):
@@ -198,7 +220,7 @@ class Mutator:
             other[at] = self.pick(array.ravel())
             array[at] = self.pick([0, 1, 5, 100, np.iinfo(array.dtype).max, np.iinfo(array.dtype).min])
             return self.pick([array, other, array[::-1], np.zeros_like(array)])
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             array[at] = array.dtype.type(self.pick(FLOATS))
             scaled = array * array.dtype.type(self.pick([0, -1, 2, 50, 1e-9, 1e6, 1e30, 1e200]))
         copied, copied[..., -1] = np.array(array), array[..., 0] * self.pick([1, -1, 3])

@@ -26,12 +26,11 @@ from perdl_server.federation import admission, site_scale, steps
 from perdl_server.federation.members import Members, State
 from perdl_server.federation.messages import content_of
 from perdl_server.federation.rounds import Federation
-from perdl_server.results import STOP  # noqa: F401
 from perdl_server.tuning import Tuner
 from tests.perdl.mutants import HangError, Mutator, watched
 
-TOTAL = int(os.environ.get("PERDL_MUTANTS", "4000"))
-"""Mutants of answers, over all runs below. ``PERDL_MUTANTS=10000`` takes some minutes."""
+TOTAL = int(os.environ.get("PERDL_MUTANTS", "8000"))
+"""Mutants of answers, over all runs below."""
 
 WHOLE = max(5, TOTAL // 800)  # of each run, so many with one mutated answer are taken to their end
 PATIENCE = 60.0
@@ -40,7 +39,6 @@ LIAR = "client-2"
 SMALL = ["n_clients=3", "rounds=2", "tolerance=0", "n_restarts=1", "warmup_steps=3", "local_restarts=1", "min_samples=2"]
 SMALL += ["synthetic.n_features=4", "synthetic.n_global=2", "synthetic.n_local=2", "data.n_samples=60"]
 SMALL += ["synthetic.noise=0.02", "join_timeout=1", "round_timeout=1"]
-FILES = ["data.source=files", "evaluation.n_nonzero=2"]
 RUNS = {
     "none": ["privacy=none", "n_global=2", "trim=0.34", "aggregation=trimmed"],
     "guarded, energy": ["n_global=2", "aggregation=energy", "dtype=float32"],
@@ -149,7 +147,7 @@ class Bench:
     def tried(self, what, *args):
         """Call what the server does; return its result, or None if it refused in a declared way."""
         try:
-            with watched(PATIENCE), np.errstate(all="raise"):
+            with watched(PATIENCE), np.errstate(over="raise", divide="raise", invalid="raise"):
                 return what(*args)
         except PerdlError as error:
             self.refused(str(error))
@@ -224,7 +222,7 @@ class Bench:
         server = copy.deepcopy(server)
         mixed = [(member, payload if member.name == LIAR else own) for member, own in answers]
         try:
-            with np.errstate(all="raise"), watched(PATIENCE):
+            with np.errstate(over="raise", divide="raise", invalid="raise"), watched(PATIENCE):
                 aggregate(server, mixed)
         except (Exception, HangError) as error:
             self.faults.append(f"aggregating: {type(error).__name__}: {error}: {payload.arrays}")
@@ -236,7 +234,7 @@ class Bench:
         told = self.tried(lambda: sums_of(content_of(reply_of(content), SCALE)))
         if told is not None:
             self.counts[self.kind, "taken"] += 1
-            with np.errstate(all="raise", divide="ignore", invalid="ignore"):
+            with np.errstate(over="raise"):
                 scale = site_scale.combined_scale([told[1], (np.full(4, 60.0), np.full(4, 20.0))])
             if not all(0 < one < np.inf for one in scale):
                 self.fault(f"agreed on the scale {scale}")

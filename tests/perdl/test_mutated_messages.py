@@ -6,6 +6,7 @@ What is accepted is a message that an honest server could send, or one that says
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import os
 import resource
@@ -20,9 +21,9 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from common.errors import PerdlError
 from common.mask import simulated_secret
-from common.protocol import ANSWERS, FINISH, INITIALISE, LAST_ROUND, MEASURE, OPEN, SCALE, UPDATE, answer_keys, unpack
+from common.protocol import FINISH, INITIALISE, LAST_ROUND, MEASURE, OPEN, SCALE, UPDATE, answer_keys, pack, unpack
 from common.secure_sum import threshold
-from common.settings import load_settings, settings_from_values
+from common.settings import Settings, load_settings, settings_from_values
 from common.synthetic import generate
 from perdl.engines.in_process import InProcessGrid
 from perdl_client.app import app as client_app
@@ -31,7 +32,7 @@ from perdl_client.state import find_state
 from perdl_client.terms import Terms
 from perdl_server.app import run
 from perdl_server.tuning import Tuner
-from tests.perdl.mutants import HangError, Mutator, watched
+from tests.perdl.mutants import HangError, Mutator, settings_names, watched, with_setting
 
 TOTAL = int(os.environ.get("PERDL_MUTANTS", "2000"))
 """Mutants of messages to clients, over all runs below. ``PERDL_MUTANTS=10000`` takes some minutes."""
@@ -52,6 +53,10 @@ RUNS = {
     "private": ["privacy=private", "privacy.epsilon=50", "privacy.clip=3", "n_global=2"],
     "search": ["n_global=2", "evaluation.held_out=0.3", "evaluation.n_nonzero=2"],
 }
+
+
+EXTREMES = [0, 1, 2, 7, 1000, 10**5, 10**9, 2**62, -1, 1e-9, 1e-300, 1e300, 0.999999, 1.999999]
+"""Values for every setting. Those of another type are refused."""
 
 
 class Recorded:
@@ -284,6 +289,24 @@ def test_a_client_takes_no_mutated_message(tmp_path, monkeypatch, name):
                 faults.append(f"{shown}: {fault}")
     assert not faults, "\n".join(faults[:30])
     assert counts["refused"] > 0.5 * counts.total(), counts
+
+
+@pytest.mark.parametrize("name", ["guarded", "private", "search"])
+def test_no_setting_costs_a_client_time_or_memory(tmp_path, monkeypatch, name):
+    monkeypatch.delenv("PERDL_SIMULATION", raising=False)
+    config, recorded, _ = recorded_run(name, tmp_path)
+    receiver, before = Receiver(config), recorded[0]
+    text, faults = unpack(before.content).scalars["settings"], []
+    for key, value in itertools.product(settings_names(Settings), EXTREMES):
+        content = pack(None, run="another", settings=with_setting(text, key, value))
+        try:
+            with bounded_memory(), watched(PATIENCE):
+                answer = receiver.ask(before, content)
+        except HangError as error:
+            pytest.fail(f"{key} = {value}: {error}")
+        if answer.has_error() and (fault := fault_of(answer.error.reason)):
+            faults.append(f"{key} = {value}: {fault}")
+    assert not faults, "\n".join(faults)
 
 
 def judged(before, content, answer, settings):
