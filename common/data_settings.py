@@ -20,6 +20,24 @@ class SettingsTable(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
+def in_proportion(value: float) -> float:
+    """Return a number in units of the data, if it is not so large that its square overflows.
+
+    Parameters
+    ----------
+    value : float
+        The number.
+
+    Raises
+    ------
+    ValueError
+        If it is too large.
+    """
+    if value > LARGEST:
+        raise ValueError(f"{value:g} is out of all proportion: must be at most {LARGEST:g}")
+    return value
+
+
 @dataclass(frozen=True)
 class Preprocesses:
     """Marks a setting that, unless at its default, changes samples before learning.

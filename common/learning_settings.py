@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from common.coders import CODERS, Coder
-from common.data_settings import LARGEST, SettingsTable
+from common.data_settings import SettingsTable, in_proportion
 from common.learners import LEARNERS
 from common.registered import NameIn
 
@@ -29,7 +29,7 @@ class LearningSettings(SettingsTable):  # numpydoc ignore=PR01
         "hard-threshold",
         description="how samples are written with atoms: codes over a threshold, the n_nonzero largest, or pursuit",
     )
-    threshold: float = Field(0.15, ge=0, le=LARGEST, description="hard-threshold keeps codes of this size or more (zeta)")
+    threshold: float = Field(0.15, ge=0, description="hard-threshold keeps codes of this size or more (zeta)")
     threshold_unit: Literal["data", "rms"] = Field(
         "data", description="rms: thresholds are times the root mean square of a client's data"
     )
@@ -41,9 +41,7 @@ class LearningSettings(SettingsTable):  # numpydoc ignore=PR01
         "warm-up", description="a client's first dictionary; warm-up: learnt from random ones"
     )
     warmup_steps: int = Field(20, ge=0, description="learner steps of the start, thresholds shrinking")
-    warmup_threshold: float = Field(
-        0.8, ge=0, le=LARGEST, description="threshold of the first warm-up step, in threshold_unit"
-    )
+    warmup_threshold: float = Field(0.8, ge=0, description="threshold of the first warm-up step, in threshold_unit")
     n_restarts: int = Field(10, ge=1, description="random starts, of which the one of least objective is kept")
     local_restarts: int = Field(
         10, ge=0, description="random starts of a client's own atoms when its fit stalls; 0: never"
@@ -57,6 +55,11 @@ class LearningSettings(SettingsTable):  # numpydoc ignore=PR01
         description="samples that must use an atom before it moves or is sent; a client may itself ask for more",
     )
     refine_steps: int = Field(0, ge=0, description="steps on a client's own atoms alone before each update")
+
+    @field_validator("threshold", "warmup_threshold")
+    @classmethod
+    def _in_proportion(cls, value: float) -> float:
+        return in_proportion(value)
 
     @model_validator(mode="after")
     def _k_fits(self) -> Self:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal, Self, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from common.data_settings import LARGEST, SettingsTable
+from common.data_settings import SettingsTable, in_proportion
 
 Mode = Literal["none", "guarded", "aggregated", "masked", "private"]
 
@@ -25,7 +25,7 @@ class PrivacySettings(SettingsTable):  # numpydoc ignore=PR01
     epsilon: float | None = Field(None, gt=0, description="private: the budget of a run, a sample's epsilon")
     delta: float = Field(1e-5, gt=0, lt=1, description="private: the probability with which epsilon may not hold")
     clip: float | None = Field(
-        None, gt=0, le=LARGEST, description="private: longest sample, in the data's units; longer ones are shortened to it"
+        None, gt=0, description="private: longest sample, in the data's units; longer ones are shortened to it"
     )
 
     @model_validator(mode="before")
@@ -33,6 +33,11 @@ class PrivacySettings(SettingsTable):  # numpydoc ignore=PR01
     def _by_name(cls, given: Any) -> Any:
         """Read ``privacy = "masked"`` as ``privacy.mode = "masked"``."""
         return {"mode": given} if isinstance(given, str) else given
+
+    @field_validator("clip")
+    @classmethod
+    def _in_proportion(cls, value: float | None) -> float | None:
+        return value if value is None else in_proportion(value)
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

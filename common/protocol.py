@@ -129,6 +129,7 @@ ANSWERS: Mapping[str, frozenset[str]] = {
 
 _ERRORS = re.compile(r"(alone|federated|shared)_[0-9]{1,7}")
 _MOST_DIMENSIONS = 4
+_KINDS = "bifu"  # NumPy's letters of the types that arrays have
 
 
 class ProtocolError(PerdlError):
@@ -306,17 +307,16 @@ def _read_array(name: str, content: bytes) -> NDArray[Any]:
         with READING_NPY:
             version = np.lib.format.read_magic(file)
             if version != (1, 0):
-                raise ProtocolError(f"{name} is an array of format {version}")
+                raise ValueError(f"format {version}")
             shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-    except ProtocolError:
-        raise
+        have, size = len(content) - file.tell(), math.prod(shape) * dtype.itemsize
+        if dtype.hasobject or min(shape, default=0) < 0 or len(shape) > _MOST_DIMENSIONS or have != size:
+            raise ValueError(f"{have} bytes for {shape} of {dtype}")
     except Exception as error:  # NumPy's header parser raises many kinds
-        raise ProtocolError(f"{name} is not a readable array ({type(error).__name__})") from None
-    if dtype.kind not in "bifu" or dtype.itemsize > 8 or len(shape) > _MOST_DIMENSIONS:
-        raise ProtocolError(f"{name} is not a readable array (type {dtype}, {len(shape)} dimensions)")
-    have, size = len(content) - file.tell(), math.prod(shape) * dtype.itemsize
-    if min(shape, default=0) < 0 or have != size:
-        raise ProtocolError(f"{name} has {have} bytes, expected {size}")
+        why = error if type(error) is ValueError else type(error).__name__
+        raise ProtocolError(f"{_ARRAY}{name} is not a readable array ({why})") from None
+    if dtype.kind not in _KINDS or dtype.itemsize > 8:
+        raise ProtocolError(f"{name} has type {dtype}")
     flat = np.frombuffer(content, dtype=dtype, offset=file.tell()).copy()
     return flat.reshape(shape, order="F" if fortran else "C")
 
