@@ -5,8 +5,8 @@
 All modes have the same settings; `private` has epsilon 10. Bytes are those of the recorded messages of the rounds, for
 each client and round; all clients and the server run in one thread, in turn, so CPU seconds are those of all together.
 Synthetic: ten clients of 1,000 samples, distance of D^g from the truth. The others: relative error of each site's
-held-out samples with five atoms of [D^g D^l_i], median over the sites. MNIST is read from the folder `PERDL_DATA`/mnist,
-default ../shared/data; the watch comes with the package seglearn (extra: benchmark).
+held-out samples with five atoms of [D^g D^l_i], median over the sites. MNIST (14 x 14 pixels) is read from the folder
+`PERDL_DATA`/mnist, default ../shared/data; the watch comes with the package seglearn (extra: benchmark).
 """
 
 from __future__ import annotations
@@ -123,7 +123,9 @@ def row(name: str, mode: str, seeds: int) -> str:
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place)
             found.append(synthetic(mode, seed, folder) if name == "synthetic" else real(name, mode, seed, folder))
-    down, up, seconds, error = (median(getattr(one, key) for one in found) for key in ("down", "up", "seconds", "error"))
+    down, up, seconds, error = (
+        median(getattr(one, key) for one in found) for key in ("down", "up", "seconds", "error")
+    )
     return f"| {name} | `{mode}` | {down / 1e3:.2f} | {up / 1e3:.2f} | {seconds:.3f} | {error:.3g} |"
 
 

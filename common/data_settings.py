@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
-
 
 LARGEST = 1e18
 """Largest number in units of the data that a setting takes: its square is finite in single precision too."""
@@ -132,9 +130,7 @@ class DataSettings(SettingsTable):  # numpydoc ignore=PR01
     @field_validator("divide_by")
     @classmethod
     def _positive(cls, value: str | None) -> str | None:
-        if value is not None and not all(
-            1 / LARGEST <= number <= LARGEST for number in numbers_in(value) or [0.0]
-        ):
+        if value is not None and not all(1 / LARGEST <= number <= LARGEST for number in numbers_in(value) or [0.0]):
             raise ValueError(f'"{value}" must be positive numbers with commas between, as "1, 200, 0.5"')
         return value
 

@@ -480,8 +480,8 @@ def _resume(
         largest = np.linalg.norm(D_g, axis=0).max(initial=0)
     if largest > _LARGEST:
         raise ProtocolError(
-            f"{identity.name} was sent a D^g out of all proportion, an atom of norm {largest:.3g}: if the run diverges, "
-            "rescale the data (data.scale)"
+            f"{identity.name} was sent a D^g out of all proportion, an atom of norm {largest:.3g}: if the run "
+            "diverges, rescale the data (data.scale)"
         )
     if settings.privacy.guarded:
         check_received(D_g, identity.name)

@@ -53,7 +53,11 @@ def privacy_facts(settings: Settings, asked: bool) -> dict[str, Any]:
     one = settings.privacy
     if one.mode != "private":
         return {"mode": one.mode}
-    return {"mode": one.mode, "epsilon_spent": one.epsilon if asked else 0.0, "delta_spent": one.delta if asked else 0.0}
+    return {
+        "mode": one.mode,
+        "epsilon_spent": one.epsilon if asked else 0.0,
+        "delta_spent": one.delta if asked else 0.0,
+    }
 
 
 def final_metrics(

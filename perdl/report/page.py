@@ -39,7 +39,7 @@ _PREPARED = {
 _MODES = {
     "none": "clients sent their atoms as learnt",
     "guarded": "of no message one sample, for no atom moved by few samples",
-    "aggregated": "of rounds the server saw only sums over clients; of first dictionaries no atom that few samples make up",
+    "aggregated": "of rounds the server saw only sums over clients, and no atom moved by few samples",
     "masked": "the server saw atoms only in coordinates that it does not know, and none moved by few samples",
     "private": "differential privacy for each sample of a client",
 }

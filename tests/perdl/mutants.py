@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
-
 from pydantic import BaseModel
 
 from common.protocol import ANSWERS, QUESTIONS
@@ -280,6 +279,29 @@ ALL_SETTINGS = {
     False: ["epsilon", "clip", "delta", "window", "patch", "stride", "held_out", "n_nonzero", "n_samples", "divide_by"],
 }
 WORDS = ["none", "guarded", "aggregated", "masked", "private", "all", "some", "auto", "mean", "energy", "procrustes"]
-WORDS += ["trimmed", "geometric-median", "polar", "gradient", "projected", "orthogonal", "top-k", "omp", "omp-threshold"]
-WORDS += ["svd", "random", "identity", "rms", "data", "mask", "agree", "features", "client", "columns", "files", "mnist"]
+WORDS += [
+    "trimmed",
+    "geometric-median",
+    "polar",
+    "gradient",
+    "projected",
+    "orthogonal",
+    "top-k",
+    "omp",
+    "omp-threshold",
+]
+WORDS += [
+    "svd",
+    "random",
+    "identity",
+    "rms",
+    "data",
+    "mask",
+    "agree",
+    "features",
+    "client",
+    "columns",
+    "files",
+    "mnist",
+]
 WORDS += ["video", "memory", "synthetic", "float32", "float64", "", "x" * 1000, "a\nb", "1", "nowhere/*.npy"]

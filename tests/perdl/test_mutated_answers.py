@@ -29,14 +29,22 @@ from perdl_server.federation.rounds import Federation
 from perdl_server.tuning import Tuner
 from tests.perdl.mutants import HangError, Mutator, watched
 
-TOTAL = int(os.environ.get("PERDL_MUTANTS", "8000"))
+TOTAL = int(os.environ.get("PERDL_MUTANTS", "5000"))
 """Mutants of answers, over all runs below."""
 
 WHOLE = max(5, TOTAL // 800)  # of each run, so many with one mutated answer are taken to their end
 PATIENCE = 60.0
 LIAR = "client-2"
 
-SMALL = ["n_clients=3", "rounds=2", "tolerance=0", "n_restarts=1", "warmup_steps=3", "local_restarts=1", "min_samples=2"]
+SMALL = [
+    "n_clients=3",
+    "rounds=2",
+    "tolerance=0",
+    "n_restarts=1",
+    "warmup_steps=3",
+    "local_restarts=1",
+    "min_samples=2",
+]
 SMALL += ["synthetic.n_features=4", "synthetic.n_global=2", "synthetic.n_local=2", "data.n_samples=60"]
 SMALL += ["synthetic.noise=0.02", "join_timeout=1", "round_timeout=1"]
 RUNS = {
@@ -75,7 +83,9 @@ def start(name, settings, grid):
 
 def grid_of(grid_class=InProcessGrid):
     names = [f"client-{i + 1}" for i in range(3)]
-    return grid_class(client_app, [{"partition-id": i, "num-partitions": 3, "name": name} for i, name in enumerate(names)])
+    return grid_class(
+        client_app, [{"partition-id": i, "num-partitions": 3, "name": name} for i, name in enumerate(names)]
+    )
 
 
 def reply_of(content):
@@ -294,7 +304,8 @@ def test_a_run_with_a_lie_goes_on_without_the_client_or_ends_in_one_line(tmp_pat
         where = f"{name} with {grid.lied}: {ended!r}"
         assert ended.isprintable(), where
         text = (folder / "out" / "summary.json").read_text()
-        summary = json.loads(text, parse_constant=lambda constant: pytest.fail(f"{where}: {constant} in the summary"))
+        assert not re.search(r"NaN|Infinity", text), where
+        summary = json.loads(text)
         assert (summary["stop_reason"] == f"failed: {ended}") == bool(ended), where
         if ended:
             named = re.search(r"client-2|1 of 3 clients|2 of 3 clients|a sum does not tell which|the sum", ended)

@@ -292,7 +292,9 @@ def test_the_head_tells_the_mode_of_privacy_and_what_a_private_run_spent(tmp_pat
     spent = {"epsilon_spent": 7.5, "delta_spent": 1e-6} if mode == "private" else {}
     assert facts == {"mode": mode, **spent}
     assert f"privacy {mode}: " in said
-    assert ("differential privacy for each sample of a client; spent epsilon = 7.5 with delta = 1e-06" in said) == bool(spent)
+    assert ("differential privacy for each sample of a client; spent epsilon = 7.5 with delta = 1e-06" in said) == bool(
+        spent
+    )
 
 
 def test_a_private_run_that_no_client_joined_spent_nothing():

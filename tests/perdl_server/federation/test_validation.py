@@ -97,7 +97,9 @@ def test_the_largest_energies_and_atoms_that_pass_have_a_finite_average(dtype):
 
 def test_energies_are_checked_where_they_count():
     with pytest.raises(ProtocolError, match="the answer holds energies, which this run does not ask for"):
-        check_update(Payload({"contribution": PRESENT, "energies": np.ones(3)}, METRICS), 4, PRESENT, AGGREGATIONS["mean"])
+        check_update(
+            Payload({"contribution": PRESENT, "energies": np.ones(3)}, METRICS), 4, PRESENT, AGGREGATIONS["mean"]
+        )
     for energies in (-np.ones(3), np.ones(2), np.array([1, np.inf, 1])):
         with pytest.raises(ProtocolError, match="energies"):
             check(PRESENT, "energy", energies=energies)
