@@ -398,7 +398,9 @@ def _finish(payload: Payload, context: Context) -> RecordDict:
     for key, kind in (("reason", str), ("trials", int)):
         if key in payload.scalars:
             payload.scalar(key, kind)
-    if "global_dictionary" not in payload.arrays:  # no run was matched, or it was a search: there is no model to write
+    if payload.arrays and "global_dictionary" not in payload.arrays:
+        raise ProtocolError(f"{identity.name} was sent {min(payload.arrays)} without a D^g")
+    if not payload.arrays:  # no run was matched, or it was a search: there is no model to write
         memory_of(context).clear()
         return pack({}, client=identity.name)
     state, settings, D_g = _resume(payload, context, identity)

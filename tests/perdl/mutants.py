@@ -152,6 +152,8 @@ class Mutator:
             return content[: int(self.rng.integers(len(content) + 1))]
         if self.rng.random() < 0.3:
             return self._bytes(content, array)
+        if array.dtype.kind not in "bifu" or not array.ndim:  # changed before
+            return content[: int(self.rng.integers(len(content)))]
         if self.rng.random() < 0.4:
             return self._form(array)
         return npy(self._numbers(array.copy()))

@@ -196,6 +196,12 @@ class Judge:
         judge = getattr(self, f"judge_{name}", None)
         return judge is not None and judge(one, other)
 
+    @property
+    def width(self):
+        """Number of atoms of the D^g that came; -1 without one."""
+        D_g = self.payload.arrays.get("global_dictionary")
+        return -1 if D_g is None or D_g.ndim != 2 else D_g.shape[1]
+
     def judge_run(self, one, other):
         alone = self.kind in (SCALE, INITIALISE) or (
             self.kind == FINISH and "global_dictionary" not in self.payload.arrays
@@ -216,7 +222,7 @@ class Judge:
 
     def judge_global_dictionary(self, one, other):
         if other is None:
-            return self.kind == FINISH
+            return self.kind == FINISH and not self.payload.arrays
         as_agreed = one is not None and other.dtype == one.dtype and other.shape == one.shape
         found = self.settings.n_global == "auto" and self.state.n_global < 0
         wide = one is not None and found and other.dtype == one.dtype and len(other) == len(one)
@@ -225,14 +231,14 @@ class Judge:
     def judge_indices(self, one, other):
         if other is None or not len(self.state.used):
             return not len(self.state.used)
-        own, r_g = other[other != -1], self.payload.arrays["global_dictionary"].shape[1]
+        own, r_g = other[other != -1], self.width
         good = other.shape == (r_g,) and len(set(own.tolist())) == len(own)
         return other.dtype.kind == "i" and good and set(own.tolist()) <= set(range(len(self.state.used)))
 
     def judge_members(self, one, other):
         if self.settings.sharing != "some":
             return True  # not read
-        r_g = self.payload.arrays["global_dictionary"].shape[1]
+        r_g = self.width
         return other is not None and other.dtype == bool and other.shape == (r_g,)
 
     judge_shared = judge_members

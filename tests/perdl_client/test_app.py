@@ -525,3 +525,9 @@ def test_a_refusal_is_one_short_line_however_long_what_it_quotes(tmp_path, monke
 def test_ids_that_cannot_be_kept_and_keys_that_are_not_listed_are_refused(client, key, value):
     content = pack({}, **{"run": client.run, "settings": "{}", key: value})
     assert app(Message(content, 3, INITIALISE), client.context).has_error()
+
+
+@pytest.mark.parametrize("name", ["indices", "members", "shared"])
+def test_the_last_message_without_a_dictionary_holds_no_other_array(client, name):
+    assert refused(client.ask(FINISH, {name: np.zeros(3)}), f"ada was sent {name} without a D^g")
+    assert client.ask(FINISH).has_content()
