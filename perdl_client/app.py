@@ -491,15 +491,7 @@ def _resume(
         )
     if settings.privacy.guarded:
         check_received(D_g, identity.name)
-<<<<<<< HEAD
-    # The client replies with as many atoms as it receives, so a server must not widen D^g later.
-    agreed = state.n_global if state.n_global >= 0 else settings.n_global
-    if isinstance(agreed, int) and D_g.shape[1] != agreed:
-        raise ProtocolError(f"{identity.name} was sent {D_g.shape[1]} global atoms, {agreed} were agreed")
     if state.step == 0:
-=======
-    if len(state.used):
->>>>>>> fuzz
         indices = payload.array("indices", (D_g.shape[1],), "i")
         own = indices[indices != ABSENT]
         if len(np.unique(own)) < len(own) or not np.isin(own, np.arange(len(state.used))).all():
