@@ -46,7 +46,7 @@ class Seen:
     Parameters
     ----------
     contribution : (d, r_g) array
-        The client's, or the mean over the clients of an aggregated run, if the aggregation has energies weighted by them.
+        The client's, or the mean over the clients of an aggregated run; weighted by energies, where these are sent.
     energies : (r_g,) array, optional
         With the aggregations that send them; of aggregated runs the sum.
     nonzeros, error : float, optional
@@ -85,13 +85,19 @@ class HostileServer:
         self._contexts = []
         for i, Y in enumerate(samples):
             np.save(folder / f"data-{i}.npy", Y.T)
-            config = {"name": f"client-{i + 1}", "data": str(folder / f"data-{i}.npy"), "folder": str(folder / f"own-{i}")}
+            config = {
+                "name": f"client-{i + 1}",
+                "data": str(folder / f"data-{i}.npy"),
+                "folder": str(folder / f"own-{i}"),
+            }
             config["terms"] = Terms.model_validate(own).model_dump_json()
             if mode == "masked":
                 if not (folder / "secret").exists():
                     make_secret(folder / "secret", folder / "server")
                 config["secret"] = str(folder / "secret")
-            self._contexts.append(Context(run_id=5, node_id=3 + i, node_config=config, state=RecordDict(), run_config={}))
+            self._contexts.append(
+                Context(run_id=5, node_id=3 + i, node_config=config, state=RecordDict(), run_config={})
+            )
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 7, 1, 1
 
     def start(self, *told: str) -> list[Floats]:
@@ -126,9 +132,7 @@ class HostileServer:
         answers, told, n = {}, {}, len(names)
         for i, context in enumerate(self._contexts):
             own = self._with_indices({**arrays, "clients": roster}, i)
-            answers[names[i]] = self._ask(
-                context, UPDATE, own, round=self.round, roster=mark, bits=self._bits
-            ).arrays
+            answers[names[i]] = self._ask(context, UPDATE, own, round=self.round, roster=mark, bits=self._bits).arrays
         for i, context in enumerate(self._contexts):
             shares = np.zeros((n, sums.SEALED), np.uint8)
             for j in set(range(n)) - {i}:

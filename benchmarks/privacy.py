@@ -6,8 +6,8 @@ The clients are perdl's own client app with its default terms (`hostile_server`)
 With ``none`` clients ask for no number of samples an atom. Images of MNIST are read from the folder `PERDL_DATA`/mnist,
 default ../shared/data; without it, and with --quick, images are made up. About ten minutes of one core.
 
-A cell of the first table: percent of the images that clients hold to which a vector of the server has a cosine of 0.9 or
-more, in brackets the same of as many images that no client holds; then the same at 0.99; `exact`: every entry is found
+A cell of the first table: percent of the images that clients hold to which a vector of the server has a cosine of 0.9
+or more, in brackets the same of as many images that no client holds; then the same at 0.99; `exact`: every entry is found
 within 1e-6. In ``aggregated`` runs there are three clients with so many images each, and all of theirs count.
 """
 
@@ -163,7 +163,9 @@ RECOVERY: dict[str, Callable[[Case], str]] = {
 """Attacks that draw samples out."""
 
 
-def trials(case: Case, score: Callable[[HostileServer, Floats], float], many: int, n: int = 20, told: Sequence[str] = ()) -> str:
+def trials(
+    case: Case, score: Callable[[HostileServer, Floats], float], many: int, n: int = 20, told: Sequence[str] = ()
+) -> str:
     """Return the advantage of a test of membership, over so many clients with the image and so many without it."""
     scores: dict[bool, list[float]] = {True: [], False: []}
     for t, inside in itertools.product(range(many), (True, False)):

@@ -7,6 +7,7 @@ Each returns vectors that it holds for samples, in columns. Whether they are, on
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from hostile_server import HostileServer, Refused, Seen
@@ -110,7 +111,9 @@ def walked_threshold(server: HostileServer, rounds: int, n: int, step: float = 0
     d = len(server.samples[0])
     g = random_atoms(np.random.default_rng(seed), d, 1)
     told = ("learner=gradient", "coder=hard-threshold", "threshold_unit=rms", "threshold=0.1", "aggregation=energy")
-    server.start(*QUICK_START, *told, f"step_size={step}", "n_atoms=1", "n_global=1", f"rounds={rounds}", f"seed={seed}")
+    server.start(
+        *QUICK_START, *told, f"step_size={step}", "n_atoms=1", "n_global=1", f"rounds={rounds}", f"seed={seed}"
+    )
 
     def ask(a: float) -> tuple[float, Floats]:
         seen = server.ask(a * g)
@@ -121,7 +124,7 @@ def walked_threshold(server: HostileServer, rounds: int, n: int, step: float = 0
     known = {a: ask(a) for a in (1e-2, 20.0)}
     while len(known) < rounds:
         points = sorted(known)
-        gaps = list(zip(points, points[1:], strict=False))
+        gaps = list(pairwise(points))
         counts = [known[b][0] - known[a][0] for a, b in gaps]
         widths = [np.log(b / a) for a, b in gaps]
         size = [c > 1.5 for c in counts] if max(counts) > 1.5 else [True] * len(gaps)
@@ -131,7 +134,7 @@ def walked_threshold(server: HostileServer, rounds: int, n: int, step: float = 0
         known[a] = ask(a)
     points = sorted(known)
     found = []
-    for a, b in zip(points, points[1:], strict=False):
+    for a, b in pairwise(points):
         v = known[b][1] - known[a][1]
         size_ = float(g[:, 0] @ v)  # (g'y)^2 of the one sample, or a sum of such
         if size_ > 0 and np.linalg.norm(v) > 0:

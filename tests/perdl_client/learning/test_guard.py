@@ -258,7 +258,14 @@ def test_singular_vectors_are_no_samples_though_no_step_follows(guarded):
     rng = np.random.default_rng(0)
     Y = rng.standard_normal((30, 60))
     Y[:, 0] *= 20
-    told = {"start": "svd", "warmup_steps": 3, "step_size": 1e-9, "learner": "gradient", "threshold": 0.0, "n_global": 0}
+    told = {
+        "start": "svd",
+        "warmup_steps": 3,
+        "step_size": 1e-9,
+        "learner": "gradient",
+        "threshold": 0.0,
+        "n_global": 0,
+    }
     settings = settings_from_values({**told, "n_atoms": 30, "data": {"source": "files"}})
     client = ClientLearner(Y, settings.for_client("a"), 0, "a", guarded=guarded)
     atoms = client.dictionary if not guarded else client.start().atoms
