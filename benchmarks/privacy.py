@@ -7,8 +7,8 @@ With ``none`` clients ask for no number of samples an atom. Images of MNIST are 
 default ../shared/data; without it, and with --quick, images are made up. About ten minutes of one core.
 
 A cell of the first table: percent of the images that clients hold to which a vector of the server has a cosine of 0.9
-or more, in brackets the same of as many images that no client holds; then the same at 0.99; `exact`: every entry is found
-within 1e-6. In ``aggregated`` runs there are three clients with so many images each, and all of theirs count.
+or more, in brackets the same of as many images that no client holds; then the same at 0.99; `exact`: every entry is
+found within 1e-6. In ``aggregated`` runs there are three clients with so many images each, and all of theirs count.
 """
 
 from __future__ import annotations

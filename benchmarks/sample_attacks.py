@@ -49,16 +49,17 @@ def random_atoms(rng: np.random.Generator, d: int, r: int) -> Floats:
 
 
 def drawn(D_g: Floats, seen: Seen, step: float = 0.5) -> Floats:
-    """Return how the atoms moved, and the sums of samples of which they are made.
+    """Return what the atoms became, how they moved, and the sums of samples of which they are made.
 
     With one code a sample and the gradient learner an atom moves by c (m_j - S_jj D_j), where c = step / max S_jj and
     the energies are S_jj, so the sums m_j = sum of y_s x_sj are known.
     """
     move = seen.contribution - D_g
-    w = seen.energies
-    if w is None or not w.max() > 0:
-        return move
-    return np.hstack([move, move * w.max() / step + D_g * w])
+    w, found = seen.energies, [seen.contribution, move]
+    if w is not None and w.max() > 0:
+        found.append(move * w.max() / step + D_g * w)
+    # What is left where an atom has not moved is rounding.
+    return np.hstack(found)[:, np.tile(np.linalg.norm(move, axis=0) > 1e-9, len(found))]
 
 
 def random_rounds(server: HostileServer, r: int, rounds: int, seed: int = 0) -> Floats:

@@ -36,7 +36,7 @@ _STACK = 200_000
 
 
 _GUARD_PASSES = 8
-"""Shortening samples turns singular vectors. After so many passes, those that one sample still makes up are left out."""
+"""Shortening samples turns singular vectors. After so many passes, those that one sample makes up are left out."""
 
 
 class Schedule(TypedDict):

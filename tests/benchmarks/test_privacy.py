@@ -66,16 +66,17 @@ def test_random_atoms_draw_images_out_without_protection_and_none_at_99_in_other
 
 @pytest.mark.parametrize(("learner", "coder"), list(itertools.product(sorted(LEARNERS), sorted(CODERS))))
 def test_one_round_draws_no_image_out_of_a_guarded_client_whatever_learner_and_coder(images, learner, coder):
-    told = (f"learner={learner}", f"coder={coder}", "n_nonzero=1", "threshold_unit=rms", "threshold=4")
+    told = (f"learner={learner}", f"coder={coder}", "n_nonzero=1", "threshold_unit=rms", "threshold=1.5")
     for aggregation in ("mean", "energy", "procrustes") if learner == "orthogonal" else ("mean", "energy"):
-        with privacy.Case(images, "guarded").clients(60, *told, f"aggregation={aggregation}") as server:
-            try:
+        for mode in ("none", "guarded"):
+            with privacy.Case(images, mode).clients(60, *told, f"aggregation={aggregation}") as server:
                 found = attacks.random_rounds(server, 20, 1)
-            except Refused:  # nothing to send
-                continue
-        own, others = shares(server, found, images)
-        assert own <= others + 2 / 60
-        assert shares(server, found, images, 0.95) == (0, 0)
+            own, others = shares(server, found, images)
+            if mode == "guarded":
+                assert own <= others + 5 / 60  # procrustes sends means, which images are near to, and its own nearer
+                assert shares(server, found, images, 0.95) == (0, 0)
+            elif learner != "orthogonal" and coder in ("top-k", "omp"):
+                assert own >= others + 3 / 60, "the attack is one"
 
 
 @pytest.mark.parametrize("mode", MODES)
