@@ -23,6 +23,25 @@ ABSENT = -1
 _PAIRS_AT_ONCE = 4096
 
 
+def chosen(used: Ints, indices: Ints) -> Ints:
+    """Return which atoms a client was told to share, among all of its own.
+
+    Parameters
+    ----------
+    used : (m,) int array
+        The atoms that it offered.
+    indices : (r_g,) int array
+        Which of those it shares, ``ABSENT`` where it has none.
+
+    Returns
+    -------
+    (r_g,) int array
+    """
+    found = np.full(len(indices), ABSENT, dtype=np.intp)
+    found[indices >= 0] = used[indices[indices >= 0]]
+    return found
+
+
 def atom_distances(A: ArrayLike, B: ArrayLike) -> Floats:
     r"""Return the distance d_2 of every atom of ``A`` to every atom of ``B``, up to sign.
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from common.dictionaries import ABSENT, atom_distances
+from common.dictionaries import ABSENT, atom_distances, chosen
 from common.settings import Settings
 from perdl_client.learning.client import ClientLearner
 from perdl_server.algorithm.clusters import chance_distance
@@ -102,7 +102,7 @@ def perma(
     names = [client.name for client in clients]
     match = server.match(dict(zip(names, dictionaries, strict=True)), usages)
     for client, start, indices in zip(clients, starts, match.indices, strict=True):
-        client.split(np.where(indices >= 0, start.used[indices], ABSENT), settings.sharing)
+        client.split(chosen(start.used, indices), settings.sharing)
     on_round(0, server.global_dictionary)
     for t in range(1, settings.rounds + 1):
         who = channel.present(t, len(clients))

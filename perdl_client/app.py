@@ -20,7 +20,7 @@ from flwr.common.constant import ErrorCode
 from numpy.typing import NDArray
 
 from common.aggregations import AGGREGATIONS
-from common.dictionaries import ABSENT, dictionary_distance
+from common.dictionaries import ABSENT, chosen, dictionary_distance
 from common.errors import DataError, PerdlError, SettingsError
 from common.learning_settings import LearningSettings
 from common.logs import FAULT, about, join_log, log_file
@@ -250,7 +250,7 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
         how = "zero" if not data.preprocessing.shifts else "equal, thus zero once their mean is taken off"
         n = Y.shape[1] + (data.held_out.Z.shape[1] if data.held_out is not None and not data.held_out.Z.any() else 0)
         raise DataError(f"all {n} samples of {identity.name} are {how}: look at its data, or leave it out")
-    if len(used) == 0:
+    if len(used) == 0 and not (settings.privacy.guarded and X.any()):
         raise SettingsError(_why_unused(identity, learning, known, X))
     if isinstance(settings.n_global, int) and r < settings.n_global:
         raise SettingsError(f"{identity.name} has {r} atoms, fewer than n_global = {settings.n_global}: lower n_global")
@@ -295,9 +295,9 @@ def _why_unused(identity: Identity, learning: LearningSettings, Y: Floats, X: Fl
     cure = "lower threshold" + ("" if learning.threshold_unit == "rms" else ', or set threshold_unit = "rms"')
     if X.any():
         why = f"has no atom that {least} of its {Y.shape[1]} samples use without one of them making it up"
-        cure = "give it more samples, or lower min_samples (and what the client itself asks for)"
+        cure = "give it more samples, lower threshold, or lower min_samples (and what the client itself asks for)"
     if largest > 10 * size:
-        cure = f"look for numbers that are none, as -999 for what is missing: the largest is {largest:.3g}"
+        cure = f"look for numbers that are none, as -999 for what is missing: the largest is {largest:.3g}; or {cure}"
     return f"{identity.name} {why}: {cure}"
 
 
@@ -317,7 +317,11 @@ def _update(payload: Payload, context: Context) -> RecordDict:
         count_round(identity.ledger(), state.run, terms, identity.name)
     new = client.update(D_g, step)
     mask, own = identity.mask(settings, state.run, len(D_g)), new.contribution(settings.aggregation)
-    arrays = {"contribution": mask.hide(own) if mask else own}
+    if mask is not None:  # what the guard holds goes back with the bits it came with, so that the server leaves it out
+        came = client.shared(payload.array("global_dictionary", D_g.shape))
+        held = (own == client.shared(D_g)).all(axis=0)
+        own = np.where(held, came.astype(own.dtype), mask.hide(own))
+    arrays = {"contribution": own}
     if client.members is not None:
         arrays["spread"], arrays["nearest"] = client.evidence(new, D_g)
     if AGGREGATIONS[settings.aggregation].weighted:
@@ -458,7 +462,7 @@ def _resume(
     agreed = state.n_global if state.n_global >= 0 else settings.n_global
     if isinstance(agreed, int) and D_g.shape[1] != agreed:
         raise ProtocolError(f"{identity.name} was sent {D_g.shape[1]} global atoms, {agreed} were agreed")
-    if len(state.used):
+    if state.step == 0:
         indices = payload.array("indices", (D_g.shape[1],), "i")
         own = indices[indices != ABSENT]
         if len(np.unique(own)) < len(own) or not np.isin(own, np.arange(len(state.used))).all():
@@ -497,8 +501,8 @@ def _learner(
         guarded=settings.privacy.guarded,
         private=identity.private(settings, state.run, purpose),
     )
-    if len(state.used):
-        client.split(np.where(state.split == ABSENT, ABSENT, state.used[state.split]), settings.sharing)
+    if state.step == 0:
+        client.split(chosen(state.used, state.split), settings.sharing)
     if settings.sharing == "some":
         client.share(_members(identity, client, payload.array("members", D_g.shape[1:], "b")), D_g)
     return client, data

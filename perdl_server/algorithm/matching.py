@@ -301,6 +301,6 @@ def check_dictionaries(dictionaries: Sequence[Floats], n_global: int, names: Seq
         if dictionary.shape[1] < n_global:
             raise MatchingError(
                 f"{name} has {dictionary.shape[1]} usable atoms, fewer than n_global = {n_global}: lower n_global, "
-                "lower min_usage, or give this client more samples",
+                "lower min_usage or min_samples, or give this client more samples",
                 name,
             )

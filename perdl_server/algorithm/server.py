@@ -214,8 +214,9 @@ class PermaServer:
         indices[able], signs[able] = matching.indices, matching.signs
         for i in np.setdiff1d(np.arange(len(Ds)), able):
             indices[i] = align(matching.global_dictionary, Ds[i])
-            inner = (matching.global_dictionary * Ds[i][:, indices[i]]).sum(axis=0)
-            signs[i] = np.where(inner < 0, -1, 1)
+            has = indices[i] >= 0
+            inner = (matching.global_dictionary[:, has] * Ds[i][:, indices[i, has]]).sum(axis=0)
+            signs[i, has] = np.where(inner < 0, -1, 1)
         report = {
             "n_global": n_global,
             "path_lengths": matching.path_lengths if lengths is None else lengths,

@@ -207,7 +207,7 @@ def read_introduction(payload: Payload, node: Node, settings: Settings) -> Membe
         dictionary = payload.array("dictionary", (-1, -1)).astype(settings.dtype, copy=False)
         usage = payload.array("usage", (dictionary.shape[1],)).astype(settings.dtype, copy=False)
         norms = np.linalg.norm(dictionary, axis=0)
-    if not dictionary.size:
+    if not (dictionary.size or (len(dictionary) and settings.privacy.guarded)):  # the guard may let none pass
         raise ProtocolError(f"{name} sent no atoms")
     if not ((norms > 1 / _LARGEST) & (norms < _LARGEST) & (usage >= 0) & np.isfinite(usage)).all():
         raise ProtocolError(f"{name} sent atoms or energies out of all proportion")

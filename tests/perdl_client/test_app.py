@@ -457,6 +457,6 @@ def test_too_few_samples_to_hold_some_out_are_a_warning_at_the_client(tmp_path, 
 def test_a_client_insists_on_its_mode_of_privacy(tmp_path, monkeypatch):
     monkeypatch.delenv("PERDL_SIMULATION", raising=False)
     client = Client(tmp_path, sparse_data(), privacy="masked")
-    assert refused(client.start(), 'takes part in runs with privacy = "masked" only, and this one has "none"')
-    other = Client(tmp_path, sparse_data(), privacy="none", name="bob")
+    assert refused(client.start(), 'takes part in runs with privacy = "masked" only, and this one has "guarded"')
+    other = Client(tmp_path, sparse_data(), privacy="guarded", name="bob")
     assert other.start().has_content()

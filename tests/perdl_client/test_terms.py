@@ -15,12 +15,13 @@ from flwr.app import Context, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
 from common.errors import DataError, SettingsError
+from common.privacy_settings import PrivacySettings
 from common.protocol import FINISH, INITIALISE, UPDATE, pack
 from common.settings import load_settings, settings_from_values
 from perdl_client.app import app
 from perdl_client.identity import Identity
-from perdl_client.ledger import Ledger, count_round, count_start, ledger_path, read_ledger
-from perdl_client.terms import DEFAULT_TERMS, Terms, cost, load_terms
+from perdl_client.ledger import Ledger, count_round, count_run, count_start, ledger_path, read_ledger
+from perdl_client.terms import DEFAULT_TERMS, Terms, TermsError, cost, load_terms
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 SIZES = {"synthetic": (6, 200), "mnist": (784, 500), "processes": (784, 500), "files": (50, 60)}
@@ -206,7 +207,49 @@ def test_a_damaged_ledger_is_refused_and_left_as_it_is(tmp_path, text):
     assert ledger.read_text() == text
 
 
-@pytest.mark.parametrize("used", [{"first_dictionaries": -5}, {"first_dictionaries": "3"}, {"rounds": True}, {"no": 1}])
+def begin(path, run, privacy=None, *, is_new=True, **terms):
+    count_start(path, run, PrivacySettings(**(privacy or {})), Terms(**terms), "ada", is_new=is_new)
+
+
+def test_epsilons_of_all_runs_add_up(tmp_path):
+    path, private = tmp_path / "ledger.json", {"mode": "private", "epsilon": 8.0, "clip": 1.0}
+    for run in ("a", "b"):
+        begin(path, run, private)
+    with pytest.raises(TermsError, match="epsilon = 8: its data spent 16, and its terms allow 20 in all"):
+        begin(path, "c", private)
+    begin(path, "c", {**private, "epsilon": 4.0})
+    with pytest.raises(TermsError, match="delta = 5e-05"):
+        begin(path, "d", {**private, "epsilon": 1.0, "delta": 5e-5}, epsilon=100, delta=5e-5)
+    begin(path, "d")  # runs without noise are bounded by their number alone
+    assert (read_ledger(path).total("epsilon"), read_ledger(path).total("first_dictionaries")) == (20, 4)
+
+
+def test_a_search_is_one_run_of_as_many_trials_as_the_terms_allow(tmp_path):
+    path = tmp_path / "ledger.json"
+    for k in range(3):
+        begin(path, f"a/{k}", is_new=k == 0, trials=3, runs=1)
+        for _ in range(2):
+            count_round(path, f"a/{k}", Terms(rounds=2), "ada")
+    assert read_ledger(path).runs["a"].first_dictionaries == 1
+    with pytest.raises(TermsError, match="this search began 3"):
+        begin(path, "a/3", trials=3)
+    with pytest.raises(TermsError, match="it answered 6 in this run"):
+        count_round(path, "a/1", Terms(rounds=2), "ada")
+    with pytest.raises(TermsError, match="does not take part in another run: its data served 1"):
+        begin(path, "b/0", runs=1)
+
+
+def test_scales_count_as_a_run(tmp_path):
+    path = tmp_path / "ledger.json"
+    count_run(path, "a", Terms(runs=1), "ada")
+    count_run(path, "a", Terms(runs=1), "ada")
+    with pytest.raises(TermsError, match="another run"):
+        count_run(path, "b", Terms(runs=1), "ada")
+
+
+@pytest.mark.parametrize(
+    "used", [{"first_dictionaries": -5}, {"first_dictionaries": "3"}, {"rounds": True}, {"epsilon": "much"}, {"no": 1}]
+)
 def test_counts_that_are_none_are_damage(tmp_path, used):
     file = tmp_path / "x.json"
     file.write_text(json.dumps({"kind": "perdl ledger", "version": 1, "runs": {"a": {"began": "", **used}}}))
@@ -217,7 +260,8 @@ def test_counts_that_are_none_are_damage(tmp_path, used):
 def _count(arguments):
     path, number = arguments
     for k in range(5):
-        count_start(path, f"run {number} {k}", Terms(runs=1000, first_dictionaries=1000), "ada")
+        many = Terms(runs=1000, first_dictionaries=1000)
+        count_start(path, f"run {number} {k}", PrivacySettings(), many, "ada", is_new=True)
         count_round(path, f"run {number} {k}", Terms(), "ada")
 
 
@@ -226,7 +270,7 @@ def test_two_processes_lose_no_count(tmp_path):
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         pool.map(_count, [(path, number) for number in range(4)], chunksize=1)
     found = read_ledger(path)
-    assert len(found.runs) == found.first_dictionaries == 20
+    assert len(found.runs) == found.total("first_dictionaries") == 20
     assert all(one.rounds == 1 for one in found.runs.values())
 
 
@@ -241,7 +285,7 @@ def test_a_ledger_beside_the_data_is_no_client(tmp_path):
     from perdl_client.data.sources import client_files
 
     np.save(tmp_path / "ada.npy", np.ones((3, 2)))
-    count_start(tmp_path / "ada.npy.perdl-ledger.json", "a", Terms(), "ada")
+    count_run(tmp_path / "ada.npy.perdl-ledger.json", "a", Terms(), "ada")
     settings = settings_from_values({"data": {"source": "files", "path": str(tmp_path)}})
     assert client_files(settings) == [tmp_path / "ada.npy"]
 

@@ -209,7 +209,7 @@ def test_an_atom_that_nobody_uses(aggregation):
 
 def test_a_threshold_out_of_scale():
     data = {name: 0.3 * X + (RNG.random((200, 1)) < 0.03) * 3 * BASIS[:, 0] for name, X in alike().items()}
-    text = the("out of scale", doubts(data, n_global=1, threshold=1.2))
+    text = the("out of scale", doubts(data, n_global=1, threshold=1.2, min_samples=2))
     assert "threshold = 1.2 data" in text
     assert "set threshold_unit = rms" in text
     assert not [t for t in doubts(data, n_global=1, threshold=0.6, threshold_unit="rms") if "out of scale" in t]

@@ -51,7 +51,13 @@ def test_finds_what_an_open_run_finds(tmp_path, aggregation, matching):
 
 
 @pytest.mark.parametrize(
-    "overrides", [("sharing=some", "n_global=auto"), ("n_global=auto",), ("learner=gradient", "local_restarts=0")]
+    "overrides",
+    [
+        ("sharing=some", "n_global=auto"),
+        ("n_global=auto",),
+        ("learner=gradient", "local_restarts=0"),
+        ("synthetic.weak_clients=2", "synthetic.weak_samples=20", "seed=1"),  # the guard sends atoms back
+    ],
 )
 def test_finds_what_an_open_run_finds_with_other_settings(tmp_path, overrides):
     _, open_ = federate(tmp_path / "open", *overrides)

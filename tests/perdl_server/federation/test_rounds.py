@@ -355,9 +355,9 @@ def test_a_resumed_run_waits_for_its_members_and_says_who_is_missing():
 
 
 def test_in_a_new_run_nobody_has_answered_a_round_and_nobody_sends_nothing():
-    nothing = Node("c", dictionary=np.empty((6, 0)))
+    nothing = Node("c", dictionary=np.empty((6, 0)))  # without a guard a client uses an atom, or says why not
     grid = TownGrid(Node("a"), Node("b"), nothing, Node("d", step=5))
-    one = joined(grid, "n_clients=4", "quorum=2", "join_timeout=0.3", "n_global=auto")
+    one = joined(grid, "n_clients=4", "quorum=2", "join_timeout=0.3", "n_global=auto", "privacy=none")
     assert [member.name for member in one.members] == ["a", "b"]
     assert reasons(nothing) == ["c sent no atoms"]
     assert reasons(grid.nodes[13]) == ["this run knows no d"]
