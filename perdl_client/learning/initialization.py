@@ -24,7 +24,7 @@ from common.learners import LEARNERS, Learner, Product, product
 from common.learning_settings import LearningSettings
 from common.rng import stream
 from common.statistics import rms
-from perdl_client.learning.guard import guarded
+from perdl_client.learning.guard import guarded, made_of_many, passed
 from perdl_client.learning.missing import codes_of, gaps, observed_residual, refill, zero_filled
 
 Floats = NDArray[np.floating]
@@ -33,6 +33,10 @@ plain_product = product
 
 _STACK = 200_000
 """Most codes in a stack of starts: about what fits into a cache."""
+
+
+_GUARD_PASSES = 8
+"""Shortening samples turns singular vectors. After so many passes, those that one sample makes up are left out."""
 
 
 class Schedule(TypedDict):
@@ -91,6 +95,8 @@ def first_dictionary(
         return random_dictionary(rng, d, r, Y.dtype)
     if learning.start in ("svd", "identity"):
         D = svd_start(Y, r, product) if learning.start == "svd" else np.eye(d, r, dtype=Y.dtype)
+        if min_samples is not None and learning.start == "svd":
+            D = _guarded_start(Y, D, rng, min_samples)
         return warm_up(Y, D, last, coder, product=product, **schedule(learning, size))
     many = learning.n_restarts
     return best_warm_up(
@@ -181,6 +187,31 @@ def svd_start(Y: Floats, r: int, product: Product = product) -> Floats:
     if product is not plain_product:
         return np.linalg.eigh(product(Y, Y)).eigenvectors[:, ::-1][:, :r]
     return np.linalg.svd(zero_filled(Y), full_matrices=r > min(Y.shape)).U[:, :r]
+
+
+def _guarded_start(Y: Floats, D: Floats, rng: np.random.Generator, min_samples: int) -> Floats:
+    """Return singular vectors of which no sample makes one up, beginning with those of all samples, ``D``.
+
+    The server chooses the steps that follow, so they need not hold these vectors to the guard. Samples that make one up
+    are shortened. Vectors that are of too few samples all the same are replaced by random ones.
+    """
+    F = zero_filled(Y)
+    for _ in range(_GUARD_PASSES):
+        X = D.T @ F
+        X[np.abs(X) <= 64 * np.finfo(X.dtype).eps * np.linalg.norm(F)] = 0  # beyond the rank of the samples
+        fine = made_of_many(F, X, min_samples)
+        if fine.all():
+            return D
+        weights = passed(F, D, X, min_samples).weights
+        if (weights == 1).all():
+            break
+        F = F * np.sqrt(weights).astype(F.dtype)
+        D = svd_start(F, D.shape[1])
+    else:
+        fine = made_of_many(F, D.T @ F, min_samples)
+    kept = D[:, fine]
+    others = rng.standard_normal((len(D), D.shape[1] - kept.shape[1])).astype(D.dtype)
+    return np.hstack([kept, np.linalg.qr(np.hstack([kept, others])).Q[:, kept.shape[1] :]])
 
 
 def warm_up(

@@ -42,13 +42,15 @@ class LocalUpdate:
     procrustes_contribution : (d, r_g) array
         D^g_i P^gg_i, where Y X' = D P is the polar decomposition over all atoms. ``procrustes`` sends it.
     error : float
-        ||Y - D X||_F / ||Y||_F before the step.
+        ||Y - D X||_F / ||Y||_F before the step. It is told, so with the guard D is without the global atoms that may
+        not move: how one sample fits an atom of the server's choice would show in it.
     noise : float
-        Variance of the noise on an entry: ||Y - D X||_F^2 over the observed entries less the codes, before the step.
+        Variance of the noise on an entry: ||Y - D X||_F^2 over the observed entries less the codes, before the step;
+        D as for the error.
     objective : float
         ||Y - D X||_F^2 + penalty ||X||_0 before the step; the first term is 0 if it is below rounding.
     nonzeros : float
-        Mean number of nonzero codes per sample.
+        Mean number of nonzero codes per sample; D as for the error.
     reassigned : int
         Number of atoms for which assignment and arg min differ, because another atom took their nearest neighbour.
     """
@@ -151,6 +153,11 @@ def local_update(
     error, nonzeros = relative_error(Y, D, X), np.count_nonzero(X)
     misfit = error**2 if error**2 > np.finfo(Y.dtype).eps else 0.0
     energy, missing = np.linalg.norm(zero_filled(Y)) ** 2, gaps(Y)
+    objective = float(misfit * energy + coder.penalty * nonzeros)
+    if not sent.all():
+        told = D[:, np.concatenate([sent, np.ones(D.shape[1] - r_g, dtype=bool)])]
+        X = coder(F, told)
+        error, nonzeros = relative_error(Y, told, X), np.count_nonzero(X)
     n_observed = Y.size - (0 if missing is None else np.count_nonzero(missing))
     return LocalUpdate(
         global_dictionary=shared,
@@ -160,7 +167,7 @@ def local_update(
         procrustes_contribution=shared @ stretch if r_g else shared,
         error=error,
         noise=float(error**2 * energy / max(n_observed - nonzeros, Y.shape[1], 1)),
-        objective=float(misfit * energy + coder.penalty * nonzeros),
+        objective=objective,
         nonzeros=float(nonzeros) / max(Y.shape[1], 1),
         reassigned=reassigned,
     )
