@@ -126,11 +126,11 @@ def walked_threshold(server: HostileServer, rounds: int, n: int, step: float = 0
     while len(known) < rounds:
         points = sorted(known)
         gaps = list(pairwise(points))
-        counts = [known[b][0] - known[a][0] for a, b in gaps]
-        widths = [np.log(b / a) for a, b in gaps]
-        size = [c > 1.5 for c in counts] if max(counts) > 1.5 else [True] * len(gaps)
-        # Halve the widest interval that holds several samples.
-        best = int(np.argmax([w * s * (c if c > 0 else 1) for w, s, c in zip(widths, size, counts, strict=True)]))
+        sizes = [known[b][0] - known[a][0] for a, b in gaps]
+        # Where the guard begins to hold the atom, several samples come at once: that gap is not worth halving for ever.
+        widths = [np.log(b / a) * (b > a * (1 + 1e-7)) for a, b in gaps]
+        worth = [w * size * (size > 1.5) for w, size in zip(widths, sizes, strict=True)]
+        best = int(np.argmax(worth if max(worth) > 0 else widths))
         a = float(np.sqrt(np.prod(gaps[best])))
         known[a] = ask(a)
     points = sorted(known)

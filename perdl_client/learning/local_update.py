@@ -113,7 +113,7 @@ def local_update(
     product : callable
         Computes ``A X'``. If it is not the plain product, energies are taken from it too.
     min_samples : int, optional
-        If given, only atoms that pass the guard move, see :mod:`perdl_client.learning.guard`. The others are D^g's own
+        If given, only atoms that pass the guard move, see ``perdl_client.learning.guard``. The others are D^g's own
         columns in the result, and their energies and their columns of the Procrustes contribution are zero.
 
     Returns
