@@ -238,12 +238,15 @@ class Learner:
         How many products a step takes from ``product``; 0 if it sees the samples themselves.
     atom_by_atom : bool
         Whether it codes anew, and takes so many products, for every atom.
+    forgets : bool
+        Whether a step's atoms follow from Y X' alone, so that of all steps before only the codes are left.
     """
 
     step: Callable[..., Step]
     orthonormal: bool = False
     products: int = 0
     atom_by_atom: bool = False
+    forgets: bool = False
 
     def take(self, Y: Floats, D: Floats, coder: Coder, step_size: float, product: Product = product) -> Step:
         """Take one step.
@@ -265,7 +268,7 @@ class Learner:
 
 
 LEARNERS: dict[str, Learner] = {
-    "orthogonal": Learner(orthogonal_step, orthonormal=True, products=1),
+    "orthogonal": Learner(orthogonal_step, orthonormal=True, products=1, forgets=True),
     "gradient": Learner(gradient_step, products=2),
     "projected": Learner(projected_step, products=2, atom_by_atom=True),
     "coordinate": Learner(coordinate_step, products=2),

@@ -259,7 +259,7 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
         how = "zero" if not data.preprocessing.shifts else "equal, thus zero once their mean is taken off"
         n = Y.shape[1] + (data.held_out.Z.shape[1] if data.held_out is not None and not data.held_out.Z.any() else 0)
         raise DataError(f"all {n} samples of {identity.name} are {how}: look at its data, or leave it out")
-    if len(used) == 0 and not (settings.privacy.guarded and X.any()):
+    if not start.takes_part:
         raise SettingsError(_why_unused(identity, learning, known, X))
     if isinstance(settings.n_global, int) and r < settings.n_global:
         raise SettingsError(f"{identity.name} has {r} atoms, fewer than n_global = {settings.n_global}: lower n_global")

@@ -113,7 +113,8 @@ def tune(
             ]
             known.update({client.name: client.dictionary for client in clients})
             for client in clients:
-                if not len(client.start().used):  # a run does not start with such a client
+                start = client.start()
+                if not start.takes_part:  # a run refuses such a client
                     return Outcome(failed=f"{client.name} uses none of its atoms with these settings")
             D_g = perma(clients, s)
         except PerdlError as failure:
