@@ -1,4 +1,4 @@
-"""What the guard costs the paper's synthetic experiment: how often everything is recovered exactly, without and with it.
+"""What the guard costs the paper's synthetic experiment: how often all is recovered exactly, without and with it.
 
     python benchmarks/guard_cost.py
 

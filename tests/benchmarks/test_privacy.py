@@ -85,7 +85,7 @@ def test_what_no_honest_server_sends_is_refused_or_tells_nothing(images, mode, k
     with privacy.Case(images, mode).clients(100, *attacks.ONE_CODE) as server:
         guarded = mode in ("guarded", "aggregated", "masked") and kind in ("zero", "scaled copies")
         if guarded or kind == "huge":
-            with pytest.raises(Refused, match="an honest server sends none such|out of all proportion"):
+            with pytest.raises(Refused, match=r"an honest server sends none such|out of all proportion"):
                 attacks.crafted(server, kind, 50)
             return
         found = attacks.crafted(server, kind, 50)
