@@ -255,9 +255,9 @@ def top_k(A: Floats, k: int) -> Floats:
     if A.ndim == 2 and k > 0:
         sizes = np.abs(A.T, order="C")  # a sample's codes side by side
         least = np.partition(sizes, r - k, axis=1)[:, r - k]
-        kept = (sizes >= least[:, None]).T
-        if np.count_nonzero(kept) == k * A.shape[1]:  # no two are of one size, of which one is kept
-            return np.where(kept, A, A.dtype.type(0))
+        large = (sizes >= least[:, None]).T
+        if np.count_nonzero(large) == k * A.shape[1]:  # no two are of one size, of which one is kept
+            return np.where(large, A, A.dtype.type(0))
     out = np.zeros_like(A)
     if k > 0:
         kept = np.argpartition(np.abs(A), r - k, axis=-2)[..., r - k :, :]

@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+LARGEST = 1e18
+"""Largest number in units of the data that a setting takes: its square is finite in single precision too."""
+
 
 class SettingsTable(BaseModel):
     """A table of settings. Unknown names, wrong types and numbers that are not finite are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+def in_proportion(value: float) -> float:
+    """Return a number in units of the data, if it is not so large that its square overflows.
+
+    Parameters
+    ----------
+    value : float
+        The number.
+
+    Raises
+    ------
+    ValueError
+        If it is too large.
+    """
+    if value > LARGEST:
+        raise ValueError(f"{value:g} is out of all proportion: must be at most {LARGEST:g}")
+    return value
 
 
 @dataclass(frozen=True)
@@ -110,7 +130,7 @@ class DataSettings(SettingsTable):  # numpydoc ignore=PR01
     @field_validator("divide_by")
     @classmethod
     def _positive(cls, value: str | None) -> str | None:
-        if value is not None and not all(0 < number < math.inf for number in numbers_in(value) or [0.0]):
+        if value is not None and not all(1 / LARGEST <= number <= LARGEST for number in numbers_in(value) or [0.0]):
             raise ValueError(f'"{value}" must be positive numbers with commas between, as "1, 200, 0.5"')
         return value
 

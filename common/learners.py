@@ -251,6 +251,8 @@ class Learner:
         How many products a step takes from ``product``; 0 if it sees the samples themselves.
     atom_by_atom : bool
         Whether it codes anew, and takes so many products, for every atom.
+    forgets : bool
+        Whether a step's atoms follow from Y X' alone, so that of all steps before only the codes are left.
     of_sums : callable ``(D, Y X', X X', step_size) -> D``, optional
         The step for sums that are known already. X X' is None if the step takes one product.
     """
@@ -259,6 +261,7 @@ class Learner:
     orthonormal: bool = False
     products: int = 0
     atom_by_atom: bool = False
+    forgets: bool = False
     of_sums: Callable[..., Floats] | None = None
 
     def take(self, Y: Floats, D: Floats, coder: Coder, step_size: float, product: Product = product) -> Step:
@@ -281,7 +284,7 @@ class Learner:
 
 
 LEARNERS: dict[str, Learner] = {
-    "orthogonal": Learner(orthogonal_step, orthonormal=True, products=1, of_sums=_orthogonal),
+    "orthogonal": Learner(orthogonal_step, orthonormal=True, products=1, forgets=True, of_sums=_orthogonal),
     "gradient": Learner(gradient_step, products=2, of_sums=_gradient),
     "projected": Learner(projected_step, products=2, atom_by_atom=True),
     "coordinate": Learner(coordinate_step, products=2, of_sums=_coordinate),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from common.coders import CODERS, Coder
-from common.data_settings import SettingsTable
+from common.data_settings import SettingsTable, in_proportion
 from common.learners import LEARNERS
 from common.registered import NameIn
 
@@ -55,6 +55,11 @@ class LearningSettings(SettingsTable):  # numpydoc ignore=PR01
         description="samples that must use an atom before it moves or is sent; a client may itself ask for more",
     )
     refine_steps: int = Field(0, ge=0, description="steps on a client's own atoms alone before each update")
+
+    @field_validator("threshold", "warmup_threshold")
+    @classmethod
+    def _in_proportion(cls, value: float) -> float:
+        return in_proportion(value)
 
     @model_validator(mode="after")
     def _k_fits(self) -> Self:

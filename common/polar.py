@@ -75,4 +75,5 @@ def _polar_by_gram(M: Floats) -> Floats | None:
         H = W.T @ A
         skew = V.T @ (H - H.T) @ V / (sizes[:, None] + sizes)
         W = 1.5 * W - W @ (W.T @ W / 2 - V @ skew @ V.T)
-    return W.astype(M.dtype)
+    polar: Floats = W.astype(M.dtype)
+    return polar

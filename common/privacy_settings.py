@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal, Self, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from common.data_settings import SettingsTable
+from common.data_settings import SettingsTable, in_proportion
 
 Mode = Literal["none", "guarded", "aggregated", "masked", "private"]
 
@@ -33,6 +33,11 @@ class PrivacySettings(SettingsTable):  # numpydoc ignore=PR01
     def _by_name(cls, given: Any) -> Any:
         """Read ``privacy = "masked"`` as ``privacy.mode = "masked"``."""
         return {"mode": given} if isinstance(given, str) else given
+
+    @field_validator("clip")
+    @classmethod
+    def _in_proportion(cls, value: float | None) -> float | None:
+        return value if value is None else in_proportion(value)
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -61,6 +61,8 @@ carries ``client``, the client's name.
 
 A search of settings is many short runs, its trials: ``a1b2/3`` is the id of the third trial of the search ``a1b2``.
 Each begins with initialise and ends with measure.
+
+Both sides refuse what these tables do not list: another name, another record, an array with bytes to spare.
 """
 
 from __future__ import annotations
@@ -68,7 +70,7 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -86,8 +88,48 @@ OPEN, MEASURE, FINISH = "train.open", "train.measure", "train.finish"
 
 Scalar = bool | int | float | str
 
+LAST_ROUND = 10**8 - 1
+"""No round has a larger number."""
+
 _RECORD = "perdl"
 _ARRAY = "array."
+
+
+def _keys(scalars: str, arrays: str = "") -> frozenset[str]:
+    """Return the keys of a record that holds these scalars and arrays."""
+    return frozenset([*scalars.split(), *(_ARRAY + name for name in arrays.split())])
+
+
+QUESTIONS: Mapping[str, frozenset[str]] = {
+    SCALE: _keys("run settings"),
+    INITIALISE: _keys("run settings"),
+    UPDATE: _keys("run round roster bits", "global_dictionary indices members clients"),
+    OPEN: _keys("run round roster", "present shares"),
+    MEASURE: _keys("run", "global_dictionary indices members"),
+    FINISH: _keys("run reason trials", "global_dictionary indices members shared"),
+}
+"""All that a server's message may hold, by its kind, whatever the mode of the run."""
+
+ANSWERS: Mapping[str, frozenset[str]] = {
+    SCALE: _keys("client", "counts squares"),
+    INITIALISE: _keys(
+        "client step returning n_features n_samples n_atoms shape names start_error nonzeros mean_share "
+        "largest_feature_share secret card exponent",
+        "dictionary usage",
+    ),
+    UPDATE: _keys(
+        "client round reassigned error_before_update nonzeros",
+        "contribution energies spread nearest masked shares commitment",
+    ),
+    OPEN: _keys("client round", "told"),
+    MEASURE: _keys("client held_out held_out_error"),
+    FINISH: _keys("client error shared own local_distance held_out held_out_k gain_low gain_high"),
+}
+"""All that a client's answer may hold. The last one also tells errors of held-out samples by number of atoms."""
+
+_ERRORS = re.compile(r"(alone|federated|shared)_[0-9]{1,7}")
+_MOST_DIMENSIONS = 4
+_KINDS = "bifu"  # NumPy's letters of the types that arrays have
 
 
 class ProtocolError(PerdlError):
@@ -199,18 +241,21 @@ def pack(arrays: Mapping[str, NDArray[Any]] | None = None, **scalars: Scalar) ->
     return RecordDict({_RECORD: ConfigRecord(record)})
 
 
-def unpack(content: RecordDict) -> Payload:
+def unpack(content: RecordDict, keys: Container[str] | None = None) -> Payload:
     """Unpack the content of a message.
 
     Parameters
     ----------
     content : flwr.app.RecordDict
         Content of a message.
+    keys : container of str, optional
+        All that it may hold. By default anything: it is not from another machine.
 
     Raises
     ------
     ProtocolError
-        If there is no such record, an array cannot be read, or the other side speaks another version.
+        If there is no such record or another one, something that may not be there or cannot be read, or the other side
+        speaks another version.
     """
     record = content.config_records.get(_RECORD)
     if record is None:
@@ -220,19 +265,60 @@ def unpack(content: RecordDict) -> Payload:
             f"the other side speaks protocol {record.get('protocol')!r}, this one {PROTOCOL}: "
             "install the same perdl on both"
         )
+    if keys is not None and len(content) > 1:
+        raise ProtocolError(f"the message holds {len(content)} records, expected one")
     arrays: dict[str, NDArray[Any]] = {}
     scalars: dict[str, Scalar] = {}
-    for name, value in record.items():
-        if name.startswith(_ARRAY) and isinstance(value, bytes):
-            try:
-                with READING_NPY:
-                    array = np.lib.format.read_array(io.BytesIO(value), allow_pickle=False)
-                arrays[name.removeprefix(_ARRAY)] = array
-            except Exception as error:  # NumPy's header parser raises many kinds
-                raise ProtocolError(f"{name} is not a readable array ({type(error).__name__})") from None
-        elif isinstance(value, (bool, int, float, str)):
-            scalars[name] = value
+    for key, value in record.items():
+        if keys is not None and key not in keys and key != "protocol":
+            raise ProtocolError(f"the message holds {key!r}, which is not expected")
+        if key.startswith(_ARRAY) and isinstance(value, bytes):
+            name = key.removeprefix(_ARRAY)
+            arrays[name] = _read_array(name, value)
+        elif not key.startswith(_ARRAY) and isinstance(value, (bool, int, float, str)):
+            scalars[key] = value
+        else:
+            raise ProtocolError(f"the message's {key!r} has type {type(value).__name__}")
     return Payload(arrays, scalars)
+
+
+def answer_keys(kind: str) -> Container[str]:
+    """Return all that a client's answer may hold.
+
+    Parameters
+    ----------
+    kind : str
+        Kind of the message that it answers.
+    """
+    return _WithErrors(ANSWERS[kind]) if kind == FINISH else ANSWERS[kind]
+
+
+class _WithErrors(frozenset[str]):
+    """Keys, and those of errors by number of atoms."""
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(key) or (isinstance(key, str) and _ERRORS.fullmatch(key) is not None)
+
+
+def _read_array(name: str, content: bytes) -> NDArray[Any]:
+    """Return an array, if its header announces as many bytes as there are: no memory is taken on its word alone."""
+    file = io.BytesIO(content)
+    try:
+        with READING_NPY:
+            version = np.lib.format.read_magic(file)
+            if version != (1, 0):
+                raise ValueError(f"format {version}")
+            shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+        have, size = len(content) - file.tell(), math.prod(shape) * dtype.itemsize
+        if dtype.hasobject or min(shape, default=0) < 0 or len(shape) > _MOST_DIMENSIONS or have != size:
+            raise ValueError(f"{have} bytes for {shape} of {dtype}")
+    except Exception as error:  # NumPy's header parser raises many kinds
+        why = error if type(error) is ValueError else type(error).__name__
+        raise ProtocolError(f"{_ARRAY}{name} is not a readable array ({why})") from None
+    if dtype.kind not in _KINDS or dtype.itemsize > 8:
+        raise ProtocolError(f"{name} has type {dtype}")
+    flat = np.frombuffer(content, dtype=dtype, offset=file.tell()).copy()
+    return flat.reshape(shape, order="F" if fortran else "C")
 
 
 def payload_bytes(content: RecordDict) -> int:
@@ -260,6 +346,24 @@ def search_of(run: str) -> str:
         The run's id.
     """
     return run.partition("/")[0]
+
+
+def check_run(run: str) -> str:
+    """Return a run's id after checking that it can be shown and kept.
+
+    Parameters
+    ----------
+    run : str
+        The run's id.
+
+    Raises
+    ------
+    ProtocolError
+        If it is empty, longer than 100 characters, or not printable.
+    """
+    if not run or len(run) > 100 or not run.isprintable():
+        raise ProtocolError(f"{run[:100]!r} cannot be a run's id: it has 1 to 100 printable characters")
+    return run
 
 
 def check_name(name: str) -> str:

@@ -28,13 +28,17 @@ from common.mask import fingerprint
 from common.protocol import (
     FINISH,
     INITIALISE,
+    LAST_ROUND,
     MEASURE,
     OPEN,
+    QUESTIONS,
     SCALE,
     UPDATE,
     Payload,
     ProtocolError,
     Scalar,
+    check_run,
+    one_line,
     pack,
     search_of,
     unpack,
@@ -61,6 +65,12 @@ from perdl_client.state import ALL_SHARED, NOTHING_USED, ClientState, find_state
 
 Floats = NDArray[np.floating]
 _log = logging.getLogger("perdl.client")
+
+_MOST_GLOBAL = 4096
+"""Global atoms that a client takes where their number was not agreed on before, if it has not more itself."""
+
+_LARGEST = 1e6
+"""Largest norm of D^g's atoms that a client takes without a guard, which takes less."""
 
 app = ClientApp()
 
@@ -151,21 +161,22 @@ def on_finish(message: Message, context: Context) -> Message:
 
 def _answer(handle: Callable[[Payload, Context], RecordDict], message: Message, context: Context) -> Message:
     """Run a handler. Of an unforeseen exception only the type is sent: its text may hold data."""
-    began = time.monotonic()
+    began, run = time.monotonic(), ""
     join_log()
     with ExitStack() as stack:  # failures are logged with the client's name too
         try:
-            payload = unpack(message.content)
+            payload = unpack(message.content, QUESTIONS.get(message.metadata.message_type, ()))
+            run = check_run(payload.scalar("run", str))
             known = {key: payload.scalars[key] for key in ("run", "round") if key in payload.scalars}
             stack.enter_context(about(client=Identity.of(context.node_config).name, **known))
             with one_blas_thread():
                 answer = Message(handle(payload, context), reply_to=message)
-            _record(answer, message, context)
+            _record(answer, message, context, run)
             _log.info("answered %s in %.3f s", message.metadata.message_type, time.monotonic() - began)
             return answer
         except PerdlError as error:
             _log.info("%s", error)
-            reason = str(error)
+            reason = one_line(str(error))
         except OSError as error:  # such as a full disk: the server may ask for this round again
             _tell_of_disk(error)
             where = f"{error.filename}: " if error.filename and is_simulation() else ""
@@ -175,16 +186,14 @@ def _answer(handle: Callable[[Payload, Context], RecordDict], message: Message, 
             reason = f"{type(error).__name__} (details are in {_where_to_read()})"
     answer = Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
     with suppress(OSError):  # it holds no data
-        _record(answer, message, context)
+        _record(answer, message, context, run)
     return answer
 
 
-def _record(answer: Message, message: Message, context: Context) -> None:
+def _record(answer: Message, message: Message, context: Context, run: str) -> None:
     """Write down what is about to leave, if the client keeps a record. Without it nothing leaves."""
-    identity = Identity.of(context.node_config)
-    if (folder := identity.record_folder()) is not None:
-        run = unpack(message.content).scalars.get("run", "")
-        record(folder, answer, message.metadata.message_type, str(run))
+    if (folder := Identity.of(context.node_config).record_folder()) is not None:
+        record(folder, answer, message.metadata.message_type, run)
 
 
 def _tell_of_disk(error: OSError) -> None:
@@ -250,7 +259,7 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
         how = "zero" if not data.preprocessing.shifts else "equal, thus zero once their mean is taken off"
         n = Y.shape[1] + (data.held_out.Z.shape[1] if data.held_out is not None and not data.held_out.Z.any() else 0)
         raise DataError(f"all {n} samples of {identity.name} are {how}: look at its data, or leave it out")
-    if len(used) == 0 and not (settings.privacy.guarded and X.any()):
+    if not start.takes_part:
         raise SettingsError(_why_unused(identity, learning, known, X))
     if isinstance(settings.n_global, int) and r < settings.n_global:
         raise SettingsError(f"{identity.name} has {r} atoms, fewer than n_global = {settings.n_global}: lower n_global")
@@ -304,6 +313,8 @@ def _why_unused(identity: Identity, learning: LearningSettings, Y: Floats, X: Fl
 def _update(payload: Payload, context: Context) -> RecordDict:
     identity = Identity.of(context.node_config)
     step = payload.scalar("round", int)
+    if not 1 <= step <= LAST_ROUND:
+        raise ProtocolError(f"{identity.name} was asked for round {step}")
     state, settings, D_g = _resume(payload, context, identity, before=step)
     asked = hashlib.sha256(np.ascontiguousarray(D_g).tobytes()).hexdigest()[:16]
     if settings.privacy.mode == "private":
@@ -341,8 +352,10 @@ def _update(payload: Payload, context: Context) -> RecordDict:
     if masked is not None:
         arrays = masked.answer(new, settings.aggregation)
     save_state(after, context, identity.state_folder())
-    scalars: dict[str, Scalar] = {"round": step, "reassigned": new.reassigned}
-    if settings.privacy.mode != "private":
+    scalars: dict[str, Scalar] = {"round": step}
+    if masked is None:  # else how it fared is in the sum
+        scalars["reassigned"] = new.reassigned
+    if masked is None and settings.privacy.mode != "private":
         scalars["error_before_update"] = _told(settings, new.error)
         scalars["nonzeros"] = _told(settings, new.nonzeros)
     return pack(arrays, client=identity.name, **scalars)
@@ -386,7 +399,12 @@ def _measure(payload: Payload, context: Context) -> RecordDict:
 
 def _finish(payload: Payload, context: Context) -> RecordDict:
     identity = Identity.of(context.node_config)
-    if "global_dictionary" not in payload.arrays:  # no run was matched, or it was a search: there is no model to write
+    for key, kind in (("reason", str), ("trials", int)):
+        if key in payload.scalars:
+            payload.scalar(key, kind)
+    if payload.arrays and "global_dictionary" not in payload.arrays:
+        raise ProtocolError(f"{identity.name} was sent {min(payload.arrays)} without a D^g")
+    if not payload.arrays:  # no run was matched, or it was a search: there is no model to write
         memory_of(context).clear()
         return pack({}, client=identity.name)
     state, settings, D_g = _resume(payload, context, identity)
@@ -455,13 +473,24 @@ def _resume(
     state = _state(payload.scalar("run", str), context, identity, before)
     settings = _settings(state.settings)
     D_l = state.local_dictionary
-    D_g = payload.array("global_dictionary", (D_l.shape[0], -1)).astype(D_l.dtype, copy=False)
+    D_g = payload.array("global_dictionary", (D_l.shape[0], -1))
+    if D_g.dtype != D_l.dtype:
+        raise ProtocolError(f"{identity.name} was sent a D^g of type {D_g.dtype}, {D_l.dtype} was agreed")
+    # The client replies with as many atoms as it receives, so a server must not widen D^g later.
+    agreed, r_g = state.n_global if state.n_global >= 0 else settings.n_global, D_g.shape[1]
+    if isinstance(agreed, int) and r_g != agreed:
+        raise ProtocolError(f"{identity.name} was sent {r_g} global atoms, {agreed} were agreed")
+    if r_g > max(_MOST_GLOBAL, D_l.shape[1]):
+        raise ProtocolError(f"{identity.name} was sent {r_g} global atoms, and takes {_MOST_GLOBAL} at most")
+    with np.errstate(over="ignore"):
+        largest = np.linalg.norm(D_g, axis=0).max(initial=0)
+    if largest > _LARGEST:
+        raise ProtocolError(
+            f"{identity.name} was sent a D^g out of all proportion, an atom of norm {largest:.3g}: if the run "
+            "diverges, rescale the data (data.scale)"
+        )
     if settings.privacy.guarded:
         check_received(D_g, identity.name)
-    # The client replies with as many atoms as it receives, so a server must not widen D^g later.
-    agreed = state.n_global if state.n_global >= 0 else settings.n_global
-    if isinstance(agreed, int) and D_g.shape[1] != agreed:
-        raise ProtocolError(f"{identity.name} was sent {D_g.shape[1]} global atoms, {agreed} were agreed")
     if state.step == 0:
         indices = payload.array("indices", (D_g.shape[1],), "i")
         own = indices[indices != ABSENT]

@@ -33,7 +33,7 @@ from perdl_server.federation.secure import ONLY_SUMS, RoundSum, SecureRounds
 from perdl_server.federation.steps import arrays_of, match_members, take_round
 from perdl_server.held_out import held_out_summary
 from perdl_server.results import RunFolder
-from perdl_server.summary import describe, final_metrics, spread
+from perdl_server.summary import describe, final_metrics, privacy_facts, spread
 
 _log = logging.getLogger("perdl.server")
 
@@ -259,6 +259,7 @@ class PerMA(Strategy):
                 **self._report,
                 **({"held_out": held_out} if held_out else {}),
                 **({"masked": True} if self._masked else {}),
+                "privacy": privacy_facts(self.settings, bool(facts)),
                 "rounds": self._report.get("rounds", 0),
                 "stop_reason": reason,
                 "clients": facts,

@@ -35,6 +35,31 @@ def describe(settings: Settings) -> dict[str, Any]:
     }
 
 
+def privacy_facts(settings: Settings, asked: bool) -> dict[str, Any]:
+    """Return the run's mode of privacy, and in a private run the budget that each client spent.
+
+    Parameters
+    ----------
+    settings : Settings
+        The run's settings.
+    asked : bool
+        Whether a client took part. It spends all of the run's budget with its first dictionary, as its ledger counts.
+
+    Returns
+    -------
+    dict
+        ``mode``; if it is ``private`` also ``epsilon_spent`` and ``delta_spent``, of each sample.
+    """
+    one = settings.privacy
+    if one.mode != "private":
+        return {"mode": one.mode}
+    return {
+        "mode": one.mode,
+        "epsilon_spent": one.epsilon if asked else 0.0,
+        "delta_spent": one.delta if asked else 0.0,
+    }
+
+
 def final_metrics(
     clients: Mapping[str, Mapping[str, Any]],
     server: PermaServer,

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from common.errors import PerdlError, SettingsError
 from common.settings import Settings
-from perdl.experiments.federation import Client, first_dictionaries, perma, used
+from perdl.perma import perma
 from perdl_client.data.held_out import HeldOut
 from perdl_client.data.load import prepare
 from perdl_client.data.sources import names_of, read_file
 from perdl_client.formats.columns import Absent
+from perdl_client.learning.client import ClientLearner
 from perdl_client.learning.evaluation import held_out_error
 from perdl_server.algorithm.search import Outcome, Sizes, Trial, search
 
@@ -99,23 +100,26 @@ def tune(
     SettingsError
         If the settings cannot be searched.
     """
-    starts: dict[str, list[Floats]] = {}  # first dictionaries by how clients learn
+    starts: dict[str, dict[str, Floats]] = {}  # first dictionaries by how clients learn
     sizes = Sizes(len(next(iter(training.values()))), min(Y.shape[1] for Y in training.values()))
 
     def measure(s: Settings) -> Outcome:
         try:
-            clients = [Client(name, Y, s.for_client(name)) for name, Y in training.items()]
-            key = "\n".join(client.learning.model_dump_json() for client in clients)
-            if key not in starts:
-                starts[key] = first_dictionaries(clients, s.seed)
-            for client, D in zip(clients, starts[key], strict=True):
-                if not len(used(client, D)[0]):  # a run does not start with such a client
+            ways = {name: s.for_client(name) for name in training}
+            known = starts.setdefault("\n".join(way.model_dump_json() for way in ways.values()), {})
+            clients = [
+                ClientLearner(Y, ways[name], s.seed, name, dictionary=known.get(name), guarded=s.privacy.guarded)
+                for name, Y in training.items()
+            ]
+            known.update({client.name: client.dictionary for client in clients})
+            for client in clients:
+                start = client.start()
+                if not start.takes_part:  # a run refuses such a client
                     return Outcome(failed=f"{client.name} uses none of its atoms with these settings")
-            model = perma(clients, starts[key], s)
+            D_g = perma(clients, s)
         except PerdlError as failure:
             return Outcome(failed=str(failure))
-        own = dict(zip(training, model.local_dictionaries, strict=True))
-        D_g, k = model.global_dictionary, s.evaluation.n_nonzero
+        own, k = {client.name: client.finish(D_g) for client in clients}, s.evaluation.n_nonzero
         return Outcome(D_g.shape[1], {name: held_out_error(one.Z, D_g, own[name], k) for name, one in held_out.items()})
 
     return search(measure, lambda: sizes, settings, on_trial, fixed)

@@ -110,12 +110,10 @@ def _print_report(report: Report) -> None:
         for line in lines:
             print_line(out, f"{kind}: {line}")
     if report.suggested:
+        for line in report.refused or ["clients with default terms accept the settings below"]:
+            print_line(out, f"terms: {line}")
         print_line(out, "\nsuggested, as a file of settings and as overrides:\n")
         print_line(out, report.toml())
-        for line in report.refused:
-            print_line(out, f"\nterms: {line}")
-        if not report.refused:
-            print_line(out, "\nterms: clients with default terms accept these settings")
         if "data.path" in report.suggested:
             print_line(out, f"\nperdl simulate files {_as_overrides(report)}")
             return

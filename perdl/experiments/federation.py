@@ -1,7 +1,8 @@
 """PerMA on arrays, without messages, and the strategies that it is compared with, all from the same starts.
 
 The steps are those of the Flower strategy and the ClientApp, in the same order: the same settings give the same numbers
-to the last bit. Experiments run thousands of federations, so they avoid the cost of messages.
+to the last bit. Experiments run thousands of federations, so they avoid the cost of messages. Their data have one
+owner: there is no privacy (mode ``none``).
 """
 
 from __future__ import annotations

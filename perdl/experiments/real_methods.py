@@ -157,7 +157,8 @@ def nearest_path(data: Centred, settings: Settings, firsts: Mapping[str, Floats]
 
 
 def _learner(site: str, Y: Floats, settings: Settings, first: Floats | None = None) -> ClientLearner:
-    return ClientLearner(Y, settings.for_client(site), settings.seed, site, dictionary=first)
+    learning, guarded = settings.for_client(site), settings.privacy.guarded
+    return ClientLearner(Y, learning, settings.seed, site, dictionary=first, guarded=guarded)
 
 
 # Others.

@@ -36,6 +36,13 @@ _PREPARED = {
     "site_scale": "divided by a scale that all clients agreed on",
     "whiten": "whitened",
 }
+_MODES = {
+    "none": "clients sent their atoms as learnt",
+    "guarded": "of no message one sample, for no atom moved by few samples",
+    "aggregated": "of rounds the server saw only sums over clients, and no atom moved by few samples",
+    "masked": "the server saw atoms only in coordinates that it does not know, and none moved by few samples",
+    "private": "differential privacy for each sample of a client",
+}
 _OF_SOURCES = {
     "synthetic": ("synthetic.",),
     "mnist": ("evaluation.n_test", "data.majority"),
@@ -253,7 +260,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
 
 
 def _source(result: RunResult) -> list[tuple[str, str]]:
-    """Return when the run began, its data and its units, as names and texts."""
+    """Return when the run began, its data, their units and its mode of privacy, as names and texts."""
     summary = result.summary
     data = summary.get("settings", {}).get("data", {})
     rows = (
@@ -267,8 +274,18 @@ def _source(result: RunResult) -> list[tuple[str, str]]:
         samples = [facts["n_samples"] for facts in result.clients.values() if "n_samples" in facts]
         rows.append(("data", f"{data['source']}{where}; {counted(sum(samples), 'sample')} in all"))
         rows.append(("units", _units(data)))
+    if "privacy" in summary:
+        rows.append(("privacy", _privacy(summary["privacy"])))
     rows.append(("error", "relative: the norm of what the atoms leave, over that of the data they are learnt from"))
     return rows
+
+
+def _privacy(facts: Mapping[str, Any]) -> str:
+    """Return which mode of privacy was on, and in a private run what it spent."""
+    text = f"{facts['mode']}: {_MODES.get(facts['mode'], '')}"
+    if "epsilon_spent" in facts:
+        text += f"; spent epsilon = {facts['epsilon_spent']:g} with delta = {facts['delta_spent']:g}"
+    return text
 
 
 def _units(data: Mapping[str, Any]) -> str:

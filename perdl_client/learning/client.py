@@ -91,12 +91,20 @@ class Start:
         Energy of each used atom.
     codes : (r, n) array
         Codes of all atoms. They stay at the client.
+    guarded : bool
+        Whether atoms were held to the guard.
     """
 
     used: Ints
     atoms: Floats
     usage: Floats
     codes: Floats
+    guarded: bool
+
+    @property
+    def takes_part(self) -> bool:
+        """Whether the client uses an atom, even if its guard lets none of them pass."""
+        return len(self.used) > 0 or (self.guarded and bool(self.codes.any()))
 
 
 class ClientLearner:
@@ -197,12 +205,12 @@ class ClientLearner:
         X = self._codes()
         if isinstance(self.product, PrivateProduct):
             r = self.dictionary.shape[1]
-            return Start(np.arange(r), self.dictionary, np.ones(r, self.Y.dtype), X)
+            return Start(np.arange(r), self.dictionary, np.ones(r, self.Y.dtype), X, guarded=False)
         used = used_atoms(X, self.learning.min_usage, self.min_samples if self.guard is None else 1)
         if self.guard is not None:
             Y = complete(self.trusted(self.dictionary), self.dictionary, self.coder)
             used = used[passed(Y, self.dictionary, X, self.guard).moves[used]]
-        return Start(used, self.dictionary[:, used], atom_energies(X)[used], X)
+        return Start(used, self.dictionary[:, used], atom_energies(X)[used], X, guarded=self.guard is not None)
 
     def _codes(self) -> Floats:
         return codes_of(self.trusted(self.dictionary), self.dictionary, self.coder)

@@ -146,6 +146,27 @@ def passed(Y: Floats, D: Floats, X: Floats, min_samples: int) -> Passed:
         rest, codes = Y - D[:, ~moves] @ X[~moves], np.where(moves[:, None], X, X.dtype.type(0))
 
 
+def made_of_many(Y: Floats, X: Floats, min_samples: int) -> Bools:
+    """Return which atoms enough samples use, and none makes up, each counting in full.
+
+    Parameters
+    ----------
+    Y : (d, n) array
+        Samples in columns.
+    X : (r, n) array
+        Codes.
+    min_samples : int
+        Samples that must use an atom.
+
+    Returns
+    -------
+    (r,) bool array
+    """
+    made = np.square(X, dtype=np.float64) * _energies(Y)
+    enough = np.count_nonzero(X, axis=1) >= max(min_samples, 1)
+    return np.asarray(enough & (made.max(axis=1, initial=0.0) <= SHARE * made.sum(axis=1)))
+
+
 def guarded_step(
     learner: Learner, Y: Floats, D: Floats, coder: Coder, step_size: float, min_samples: int
 ) -> tuple[Step, Passed, Floats]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypedDict
 
 import numpy as np
@@ -20,19 +21,26 @@ from numpy.typing import NDArray
 
 from common.coders import Coder
 from common.errors import SettingsError
-from common.learners import LEARNERS, Learner, Product, product
+from common.learners import LEARNERS, Learner, Product, Step, product
 from common.learning_settings import LearningSettings
 from common.rng import stream
 from common.statistics import rms
-from perdl_client.learning.guard import guarded
+from perdl_client.learning.guard import guarded, guarded_step, made_of_many, passed
 from perdl_client.learning.missing import codes_of, gaps, observed_residual, refill, zero_filled
 
 Floats = NDArray[np.floating]
 
 plain_product = product
 
+LastStep = Callable[[Floats, Floats, Coder], Step]
+"""One step of samples, dictionary and coder."""
+
 _STACK = 200_000
 """Most codes in a stack of starts: about what fits into a cache."""
+
+
+_GUARD_PASSES = 8
+"""Shortening samples turns singular vectors. After so many passes, those that one sample makes up are left out."""
 
 
 class Schedule(TypedDict):
@@ -70,8 +78,8 @@ def first_dictionary(
     product : callable
         Computes ``A X'`` for the learner.
     min_samples : int, optional
-        If given, only atoms that pass the guard move, see :mod:`perdl_client.learning.guard`. The best random start is
-        chosen without it.
+        If given, all that atoms are made of passes the guard, see :mod:`perdl_client.learning.guard`: in every step,
+        or in the last one if the learner forgets the others. There, atoms that do not pass become random ones.
 
     Returns
     -------
@@ -85,13 +93,19 @@ def first_dictionary(
     d = Y.shape[0]
     r, size = check_fit(learning, d, name), rms(Y) if size is None else size
     learner, coder = LEARNERS[learning.learner], learning.make_coder(size)
-    last = learner if min_samples is None else guarded(learner, min_samples)
     rng = stream(seed, name, "start")
+    last: LastStep | None = None
+    if min_samples is not None and learner.forgets:
+        last = _guarded_last_step(learner, learning.step_size, min_samples, rng)
+    elif min_samples is not None:
+        learner = guarded(learner, min_samples)
     if learning.start == "random":
         return random_dictionary(rng, d, r, Y.dtype)
     if learning.start in ("svd", "identity"):
         D = svd_start(Y, r, product) if learning.start == "svd" else np.eye(d, r, dtype=Y.dtype)
-        return warm_up(Y, D, last, coder, product=product, **schedule(learning, size))
+        if min_samples is not None and learning.start == "svd":
+            D = _guarded_start(Y, D, rng, min_samples)
+        return warm_up(Y, D, learner, coder, product=product, last=last, **schedule(learning, size))
     many = learning.n_restarts
     return best_warm_up(
         Y, r, learner, coder, rng, n_restarts=many, last=last, product=product, **schedule(learning, size)
@@ -183,6 +197,50 @@ def svd_start(Y: Floats, r: int, product: Product = product) -> Floats:
     return np.linalg.svd(zero_filled(Y), full_matrices=r > min(Y.shape)).U[:, :r]
 
 
+def _guarded_start(Y: Floats, D: Floats, rng: np.random.Generator, min_samples: int) -> Floats:
+    """Return singular vectors of which no sample makes one up, beginning with those of all samples, ``D``.
+
+    The server chooses the steps that follow, so they need not hold these vectors to the guard. Samples that make one up
+    are shortened. Vectors that are of too few samples all the same are replaced by random ones.
+    """
+    F = zero_filled(Y)
+    for _ in range(_GUARD_PASSES):
+        X = D.T @ F
+        X[np.abs(X) <= 64 * np.finfo(X.dtype).eps * np.linalg.norm(F)] = 0  # beyond the rank of the samples
+        fine = made_of_many(F, X, min_samples)
+        if fine.all():
+            return D
+        weights = passed(F, D, X, min_samples).weights
+        if (weights == 1).all():
+            break
+        F = F * np.sqrt(weights).astype(F.dtype)
+        D = svd_start(F, D.shape[1])
+    else:
+        fine = made_of_many(F, D.T @ F, min_samples)
+    return _with_random(D, ~fine, rng)
+
+
+def _guarded_last_step(learner: Learner, step_size: float, min_samples: int, rng: np.random.Generator) -> LastStep:
+    """Return a step after which all atoms are of sums that pass the guard, or random."""
+
+    def step(Y: Floats, D: Floats, coder: Coder) -> Step:
+        step, seen, _ = guarded_step(learner, Y, D, coder, step_size, min_samples)
+        return replace(step, dictionary=_with_random(step.dictionary, ~seen.moves, rng))
+
+    return step
+
+
+def _with_random(D: Floats, atoms: NDArray[np.bool_], rng: np.random.Generator) -> Floats:
+    """Replace atoms of an orthonormal dictionary by random ones, orthonormal to the others."""
+    if not atoms.any():
+        return D
+    kept = D[:, ~atoms]
+    drawn = rng.standard_normal((len(D), np.count_nonzero(atoms))).astype(D.dtype)
+    out = D.copy()
+    out[:, atoms] = np.linalg.qr(np.hstack([kept, drawn])).Q[:, kept.shape[1] :]
+    return out
+
+
 def warm_up(
     Y: Floats,
     D: Floats,
@@ -193,6 +251,7 @@ def warm_up(
     first_threshold: float | None = None,
     step_size: float = 0.5,
     product: Product = product,
+    last: LastStep | None = None,
 ) -> Floats:
     """Run a learner from ``D`` while the threshold shrinks geometrically to the coder's own.
 
@@ -214,6 +273,8 @@ def warm_up(
         Step size of the learner.
     product : callable
         Computes ``A X'`` for the learner.
+    last : callable ``(Y, D, coder) -> Step``, optional
+        Does the last step in the learner's place.
 
     Returns
     -------
@@ -223,7 +284,8 @@ def warm_up(
     F = zero_filled(Y)
     for t in range(n_steps):
         warm = coder.warm(first_threshold, t / (n_steps - 1) if n_steps > 1 else 1.0)
-        step = learner.take(F, D, warm, step_size, product)
+        is_last = last is not None and t == n_steps - 1
+        step = last(F, D, warm) if last and is_last else learner.take(F, D, warm, step_size, product)
         D = step.dictionary
         if holes:
             F = refill(Y, D @ step.codes)
@@ -242,7 +304,7 @@ def best_warm_up(
     first_threshold: float | None = None,
     step_size: float = 0.5,
     product: Product = product,
-    last: Learner | None = None,
+    last: LastStep | None = None,
 ) -> Floats:
     """Run :func:`warm_up` from ``n_restarts`` random dictionaries, and return the one with the least objective.
 
@@ -266,8 +328,8 @@ def best_warm_up(
         As in :func:`warm_up`.
     product : callable
         As in :func:`warm_up`.
-    last : Learner, optional
-        If it is another learner than ``learner``, the best start is run again by it, and its result returned.
+    last : callable, optional
+        If given, the best start is run again with it, as in :func:`warm_up`, and its result returned.
 
     Returns
     -------
@@ -285,9 +347,9 @@ def best_warm_up(
     )
     D = np.stack([random_dictionary(rng, Y.shape[0], n_atoms, Y.dtype) for _ in range(n_restarts)])
     stacks = learner.orthonormal and coder.stacks and product is plain_product
-    if last not in (None, learner):
+    if last is not None:
         start = D[0] if n_restarts == 1 else D[_best(Y, _ends(D, Y.shape[1], run, stacks=stacks), coder)]
-        return run(start, learner=last)
+        return run(start, last=last)
     ends = _ends(D, Y.shape[1], run, stacks=stacks)
     return ends[_best(Y, ends, coder)]
 

@@ -43,13 +43,15 @@ class LocalUpdate:
     procrustes_contribution : (d, r_g) array
         D^g_i P^gg_i, where Y X' = D P is the polar decomposition over all atoms. ``procrustes`` sends it.
     error : float
-        ||Y - D X||_F / ||Y||_F before the step.
+        ||Y - D X||_F / ||Y||_F before the step. It is told, so with the guard D is without the global atoms that may
+        not move: how one sample fits an atom of the server's choice would show in it.
     noise : float
-        Variance of the noise on an entry: ||Y - D X||_F^2 over the observed entries less the codes, before the step.
+        Variance of the noise on an entry: ||Y - D X||_F^2 over the observed entries less the codes, before the step;
+        D as for the error.
     objective : float
         ||Y - D X||_F^2 + penalty ||X||_0 before the step; the first term is 0 if it is below rounding.
     nonzeros : float
-        Mean number of nonzero codes per sample.
+        Mean number of nonzero codes per sample; D as for the error.
     reassigned : int
         Number of atoms for which assignment and arg min differ, because another atom took their nearest neighbour.
     """
@@ -112,7 +114,7 @@ def local_update(
     product : callable
         Computes ``A X'``. If it is not the plain product, energies are taken from it too.
     min_samples : int, optional
-        If given, only atoms that pass the guard move, see :mod:`perdl_client.learning.guard`. The others are D^g's own
+        If given, only atoms that pass the guard move, see ``perdl_client.learning.guard``. The others are D^g's own
         columns in the result, and their energies and their columns of the Procrustes contribution are zero.
 
     Returns
@@ -158,6 +160,11 @@ def local_update(
     error, nonzeros = relative_error(Y, D, X), np.count_nonzero(X)
     misfit = error**2 if error**2 > np.finfo(Y.dtype).eps else 0.0
     energy = np.linalg.norm(zero_filled(Y)) ** 2
+    objective = float(misfit * energy + coder.penalty * nonzeros)
+    if not sent.all():
+        told = D[:, np.concatenate([sent, np.ones(D.shape[1] - r_g, dtype=bool)])]
+        X = coder(F, told)
+        error, nonzeros = relative_error(Y, told, X), np.count_nonzero(X)
     n_observed = Y.size - (0 if missing is None else np.count_nonzero(missing))
     return LocalUpdate(
         global_dictionary=shared,
@@ -167,7 +174,7 @@ def local_update(
         procrustes_contribution=shared @ stretch if r_g else shared,
         error=error,
         noise=float(error**2 * energy / max(n_observed - nonzeros, Y.shape[1], 1)),
-        objective=float(misfit * energy + coder.penalty * nonzeros),
+        objective=objective,
         nonzeros=float(nonzeros) / max(Y.shape[1], 1),
         reassigned=reassigned,
     )
@@ -179,12 +186,13 @@ def _of_sums(D_g: Floats, D: Floats, swept: Swept, coder: Coder, n: int, *, guar
     kept, signs, reassigned = align(D_g, D)
     sent = np.ones(r_g, dtype=bool)
     if guarded:  # what goes back for an atom is what this atom became; an idle one goes back as it came
-        kept, sent, reassigned = np.arange(r_g), swept.energies[:r_g] > 0, 0
+        kept, sent, reassigned = np.arange(r_g), swept.users[:r_g] > 0, 0
         signs = np.where((D_g * D[:, :r_g]).sum(axis=0) < 0, -1, 1).astype(D.dtype)
     rest = np.delete(np.arange(r), kept)
     shared = np.where(sent, D[:, kept] * signs, D_g)
     stretch = shared.T @ (swept.moment[:, kept] * signs)
     stretch = np.where(sent & sent[:, None], (stretch + stretch.T) / 2, zero)
+    nonzeros = int(swept.users.sum())
     relative = swept.misfit / swept.energy if swept.energy > 0 else 0.0
     misfit = swept.misfit if relative > np.finfo(D.dtype).eps else 0.0
     return LocalUpdate(
@@ -194,9 +202,9 @@ def _of_sums(D_g: Floats, D: Floats, swept: Swept, coder: Coder, n: int, *, guar
         local_energies=swept.energies[rest],
         procrustes_contribution=shared @ stretch if r_g else shared,
         error=float(relative**0.5),
-        noise=float(swept.misfit / max(n * len(D) - swept.nonzeros, n, 1)),
-        objective=float(misfit + coder.penalty * swept.nonzeros),
-        nonzeros=float(swept.nonzeros) / max(n, 1),
+        noise=float(swept.misfit / max(n * len(D) - nonzeros, n, 1)),
+        objective=float(misfit + coder.penalty * nonzeros),
+        nonzeros=float(nonzeros) / max(n, 1),
         reassigned=reassigned,
     )
 

@@ -44,27 +44,26 @@ class Swept:
         X X', if it was asked for.
     energies : (r,) array
         Squared norms of the rows of X.
-    nonzeros : int
-        Number of codes that are not zero.
+    users : (r,) int array
+        How many samples use each atom.
     energy, misfit : float
         Squared norms of Y and of Y - D X.
     made, moved : (r,) arrays
         Sums over samples of the squared code times the squared norm of the sample, and of its residual.
-    most_made, most_moved, largest : (r,) arrays
-        No term of these two sums, and no squared code, is larger.
+    most_made, most_moved : (r,) arrays
+        No term of these two sums is larger.
     """
 
     moment: Floats
     second_moment: Floats | None
     energies: Floats
-    nonzeros: int
+    users: NDArray[np.intp]
     energy: float
     misfit: float
     made: Floats
     moved: Floats
     most_made: Floats
     most_moved: Floats
-    largest: Floats
 
     def passes(self, min_samples: int, share: float) -> bool:
         """Return whether all atoms in use surely pass the guard in full, see :mod:`perdl_client.learning.guard`.
@@ -77,9 +76,7 @@ class Swept:
             Largest share of one sample.
         """
         eps = float(np.finfo(self.moment.dtype).eps)
-        idle = self.energies == 0
-        # If the energy is k times the largest term, at least k samples have a part in it.
-        enough = self.energies >= min_samples * self.largest
+        idle, enough = self.users == 0, self.users >= min_samples
         spread = (self.most_made <= share * self.made) & (self.most_moved <= share * self.moved)
         known = self.moved > _CLEAR * eps * self.made
         return bool((idle | (enough & spread & known)).all())
@@ -107,14 +104,20 @@ def sweep(Y: Floats, D: Floats, coder: Coder, *, second_moment: bool = False) ->
     size = max(_BLOCK // (d + 2 * r), _LEAST)
     bent, E = _bend(D)
     moment, second = np.zeros((d, r), dtype), np.zeros((r, r), dtype) if second_moment else None
-    sums, tops, largest, totals, nonzeros = np.zeros((r, 3)), np.zeros((r, 2)), np.zeros(r), np.zeros(2), 0
+    sums, most_made, most_moved, users, totals = (
+        np.zeros((r, 3)),
+        np.zeros(r),
+        np.zeros(r),
+        np.zeros(r, int),
+        np.zeros(2),
+    )
     for i in range(0, n, size):
         B = Y[:, i : i + size]
         X = coder(B, D)
         moment += B @ X.T
         if second is not None:
             second += X @ X.T
-        nonzeros += int(np.count_nonzero(X))
+        users += np.count_nonzero(X, axis=1)
         squares = X * X
         made = (B * B).sum(axis=0)
         left = made - squares.sum(axis=0)
@@ -125,13 +128,19 @@ def sweep(Y: Floats, D: Floats, coder: Coder, *, second_moment: bool = False) ->
             left = (rest * rest).sum(axis=0)
         left = np.maximum(left, 0)
         sums += squares @ np.stack([np.ones_like(made), made, left], axis=1)
-        most = squares.max(axis=1)
-        largest = np.maximum(largest, most)
-        tops = np.maximum(tops, most[:, None] * [made.max(), left.max()])
+        top = squares.max(axis=1)
+        most_made = np.maximum(most_made, _most(squares, made, top, sums[:, 1]))
+        most_moved = np.maximum(most_moved, _most(squares, left, top, sums[:, 2]))
         totals += made.sum(dtype=np.float64), left.sum(dtype=np.float64)
-    return Swept(
-        moment, second, sums[:, 0].astype(dtype), nonzeros, *totals.tolist(), *sums[:, 1:].T, *tops.T, largest=largest
-    )
+    energy, misfit = totals.tolist()
+    energies, made, moved = sums.T
+    return Swept(moment, second, energies.astype(dtype), users, energy, misfit, made, moved, most_made, most_moved)
+
+
+def _most(squares: Floats, x: Floats, most: Floats, total: Floats) -> Floats:
+    """Return a bound of the largest ``squares * x`` of each row: the cheap one, unless it is large for the total."""
+    bound: Floats = most * x.max()
+    return bound if (bound <= total / 4).all() else (squares * x).max(axis=1)
 
 
 def _bend(D: Floats) -> tuple[NDArray[np.intp], Floats]:

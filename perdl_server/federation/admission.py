@@ -6,7 +6,6 @@ import logging
 import math
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from flwr.app import Message
@@ -17,12 +16,13 @@ from common.protocol import FINISH, INITIALISE, Payload, ProtocolError, check_na
 from common.settings import Settings
 from perdl_server.federation.members import Member
 from perdl_server.federation.messages import Exchange, GoneError, content_of
+from perdl_server.federation.validation import LARGEST, largest_energy, number
 
 Floats = NDArray[np.floating]
 _log = logging.getLogger("perdl.server")
 
-_LARGEST = 1e6  # largest norm of a first atom: most are near one, and up to this they do no harm
-_FACTS = {"start_error": _LARGEST, "mean_share": 1 + 1e-6, "largest_feature_share": 1 + 1e-6}  # largest values
+_MOST_ATOMS = 10_000  # of a client; matching compares all atoms of two clients
+_FACTS = {"start_error": LARGEST, "mean_share": 1 + 1e-6, "largest_feature_share": 1 + 1e-6}  # largest values
 _LONGEST_CARD = 8192  # characters of a client's signed key; some 1,200 are usual
 _LOOK = 0.5  # seconds between two requests for the list of nodes; each costs the SuperLink about 10 ms
 
@@ -142,7 +142,7 @@ class Admission:
             Whether to tell a refused node at once, whatever the reason.
         """
         try:
-            return [read_introduction(content_of(reply), node, self.settings)]
+            return [read_introduction(content_of(reply, INITIALISE), node, self.settings)]
         except GoneError:
             self._nodes.pop(node.id, None)
         except PerdlError as error:
@@ -199,29 +199,33 @@ def read_introduction(payload: Payload, node: Node, settings: Settings) -> Membe
     card = payload.scalar("card", str) if aggregated else ""
     if len(card) > _LONGEST_CARD:
         raise ProtocolError(f"{name} sent a key of {len(card)} characters")
-    bound = _number(payload, "exponent", int, -1000, 1000) if aggregated else 0
-    step = _number(payload, "step", int, 0, 2**31)
+    bound = number(payload, "exponent", int, -1000, 1000) if aggregated else 0
+    step = number(payload, "step", int, 0, 2**31)
     if step > 0:
         return Member(name, {}, node.id, step=step, returning=True, card=card, exponent=bound)
     with np.errstate(over="ignore"):
-        dictionary = payload.array("dictionary", (-1, -1)).astype(settings.dtype, copy=False)
-        usage = payload.array("usage", (dictionary.shape[1],)).astype(settings.dtype, copy=False)
+        dictionary = payload.array("dictionary", (-1, -1))
+        usage = payload.array("usage", (dictionary.shape[1],))
         norms = np.linalg.norm(dictionary, axis=0)
     if not (dictionary.size or (len(dictionary) and settings.privacy.guarded)):  # the guard may let none pass
         raise ProtocolError(f"{name} sent no atoms")
-    if not ((norms > 1 / _LARGEST) & (norms < _LARGEST) & (usage >= 0) & np.isfinite(usage)).all():
+    if dictionary.dtype != settings.dtype or usage.dtype != settings.dtype:
+        raise ProtocolError(f"{name} sent atoms of type {dictionary.dtype}, expected {settings.dtype}")
+    if dictionary.shape[1] > _MOST_ATOMS:
+        raise ProtocolError(f"{name} sent {dictionary.shape[1]} atoms, and may send {_MOST_ATOMS} at most")
+    if not ((norms > 1 / LARGEST) & (norms < LARGEST) & (usage >= 0) & (usage <= largest_energy(usage.dtype))).all():
         raise ProtocolError(f"{name} sent atoms or energies out of all proportion")
-    n_atoms = _number(payload, "n_atoms", int, dictionary.shape[1], 2**31)
+    n_atoms = number(payload, "n_atoms", int, dictionary.shape[1], 2**31)
     facts = {
         "n_features": len(dictionary),
-        "n_samples": _number(payload, "n_samples", int, 1, 2**53),
+        "n_samples": number(payload, "n_samples", int, 1, 2**53),
         "n_atoms": n_atoms,
         "shape": _shape(payload.scalar("shape", str), len(dictionary)),
         "names": one_line(payload.scalar("names", str), 50),
     }
     if settings.privacy.mode != "private":
-        facts["nonzeros"] = _number(payload, "nonzeros", float, 0, n_atoms)
-        facts |= {key: _number(payload, key, float, 0, most) for key, most in _FACTS.items()}
+        facts["nonzeros"] = number(payload, "nonzeros", float, 0, n_atoms)
+        facts |= {key: number(payload, key, float, 0, most) for key, most in _FACTS.items()}
     if "secret" in payload.scalars:
         facts["secret"] = one_line(payload.scalar("secret", str), 50)
     returning = payload.scalar("returning", bool)
@@ -235,14 +239,6 @@ def read_introduction(payload: Payload, node: Node, settings: Settings) -> Membe
         card=card,
         exponent=bound,
     )
-
-
-def _number(payload: Payload, key: str, kind: type, least: float, most: float) -> Any:
-    """Return a number from a client's answer, if it is in range."""
-    value = payload.scalar(key, kind)
-    if not least <= value <= most:
-        raise ProtocolError(f"{key} = {value:g} cannot be")
-    return value
 
 
 def _shape(text: str, d: int) -> str:

@@ -12,7 +12,7 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from common.protocol import Payload, ProtocolError, payload_bytes, unpack
+from common.protocol import Payload, ProtocolError, answer_keys, payload_bytes, unpack
 
 
 class GoneError(ProtocolError):
@@ -141,13 +141,15 @@ class Exchange:
         return answers
 
 
-def content_of(reply: Message) -> Payload:
+def content_of(reply: Message, kind: str) -> Payload:
     """Return the content of an answer.
 
     Parameters
     ----------
     reply : Message
         Answer of a client, or of Flower in its place.
+    kind : str
+        Kind of the message that it answers.
 
     Raises
     ------
@@ -162,4 +164,4 @@ def content_of(reply: Message) -> Payload:
         if reply.error.code == ErrorCode.MESSAGE_UNAVAILABLE:
             raise ProtocolError("its answer was announced and did not come")
         raise ProtocolError(reply.error.reason or f"Flower's error {reply.error.code}")
-    return unpack(reply.content)
+    return unpack(reply.content, answer_keys(kind))

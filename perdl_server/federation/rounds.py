@@ -21,11 +21,20 @@ from perdl_server.federation.members import Member, Members, State
 from perdl_server.federation.messages import Exchange, GoneError, Question, content_of
 from perdl_server.federation.reasons import by_reason, merge_similar
 from perdl_server.federation.site_scale import ask_for_scale
+from perdl_server.federation.validation import LARGEST, check_holds_only, number
 
 _log = logging.getLogger("perdl.server")
 
 LAST_WORD = 10.0
 """Seconds to wait for answers if a run ends early, or for clients to come back if all rounds are done."""
+
+_FINAL = {
+    "error": (0, LARGEST),
+    "shared": (-(LARGEST**2), 1 + 1e-6),
+    "own": (-(LARGEST**2), LARGEST**2),
+    "local_distance": (0, LARGEST),
+}
+"""Measures that clients tell in the end, and their ranges."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.2
 """Seconds between two polls for answers; the pause doubles from the first to the longest."""
@@ -253,7 +262,7 @@ class Federation:
             for sender, reply in self.exchange.receive():
                 if isinstance(sender, Member):
                     with suppress(PerdlError):
-                        _learn_final_facts(sender, content_of(reply))
+                        _learn_final_facts(sender, content_of(reply, FINISH))
             if not self.exchange.open:
                 break
 
@@ -311,7 +320,7 @@ class Federation:
 
     def _take_answer(self, question: Question, member: Member, reply: Message) -> None:
         try:
-            payload = content_of(reply)
+            payload = content_of(reply, question.kind)
             if payload.scalar("client", str) != member.name:
                 raise ProtocolError("answered under another client's name")
             question.check(payload, member.name)
@@ -341,12 +350,14 @@ class Federation:
 
 def _final_facts(payload: Payload) -> dict[str, Any]:
     """Return a client's final facts. In a private run it tells no measures."""
-    keys = [key for key in ("error", "shared", "own", "local_distance") if key in payload.scalars]
-    facts: dict[str, Any] = {f"final_{key}": payload.scalar(key, float) for key in keys}
+    facts: dict[str, Any] = {
+        f"final_{key}": number(payload, key, float, *_FINAL[key]) for key in _FINAL if key in payload.scalars
+    }
     try:
         evaluation = evaluation_of(payload.scalars)
     except ValueError as error:
         raise ProtocolError(f"its evaluation cannot be: {error}") from None
+    check_holds_only(payload, {*_FINAL, *(evaluation.scalars() if evaluation else ())})
     return facts | ({} if evaluation is None else {"held_out": evaluation.facts()})
 
 

@@ -20,7 +20,7 @@ from common.shamir import SHARE, SharesError
 from perdl_server.federation.members import Member, State
 from perdl_server.federation.messages import Question
 from perdl_server.federation.rounds import Federation
-from perdl_server.federation.validation import MEASURES, METRICS, check_sum
+from perdl_server.federation.validation import MEASURES, METRICS, check_holds_only, check_sum
 
 Floats = NDArray[np.floating]
 Arrays = Mapping[str, NDArray[Any]]
@@ -240,6 +240,7 @@ def _read_sum(total: NDArray[np.uint64], names: list[str], shape: tuple[int, ...
 
 def _check_masked(t: int, length: int, n: int, payload: Payload, name: str) -> None:
     """Raise ProtocolError if a client's answer to a round has not the right form. Masked numbers may have any value."""
+    check_holds_only(payload, {"round", "masked", "shares", "commitment"})
     _check_round(payload, t)
     for key, shape in (("masked", (length,)), ("shares", (n, SEALED)), ("commitment", (SEED,))):
         kind = np.uint64 if key == "masked" else np.uint8

@@ -14,6 +14,7 @@ from common.protocol import SCALE, Payload, ProtocolError, check_name, natural_k
 from common.settings import Settings
 from perdl_server.federation.admission import Node
 from perdl_server.federation.messages import Exchange, GoneError, content_of
+from perdl_server.federation.validation import largest_energy
 
 Floats = NDArray[np.floating]
 Sums = tuple[Floats, Floats]
@@ -56,7 +57,7 @@ def ask_for_scale(settings: Settings, run: str, exchange: Exchange, wait: Iterat
             exchange.ask("scale", {node: Message(pack(settings=text, run=run), node.id, SCALE) for node in new})
         for node, reply in exchange.receive():
             try:
-                name, one = _sums_of(content_of(reply))
+                name, one = _sums_of(content_of(reply, SCALE))
                 sums[name] = one
             except GoneError:
                 asked.pop(node.id, None)
@@ -97,6 +98,7 @@ def _sums_of(payload: Payload) -> tuple[str, Sums]:
     name = check_name(payload.scalar("client", str))
     counts = payload.array("counts", (-1,))
     squares = payload.array("squares", counts.shape)
-    if not len(counts) or not ((counts >= 0) & (squares >= 0)).all():
+    most = largest_energy(squares.dtype)
+    if not len(counts) or not ((counts >= 0) & (counts < 2**53) & (squares >= 0) & (squares <= most)).all():
         raise ProtocolError(f"{name} sent sums that cannot be")
     return name, (counts, squares)

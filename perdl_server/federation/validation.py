@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,9 @@ METRICS = ("reassigned",)
 MEASURES = ("error_before_update", "nonzeros")
 """Exact measures of a client's samples, which it does not tell in a private run."""
 
+LARGEST = 1e6
+"""Largest error relative to the samples' size, and largest norm of a first atom. Most are near one or below."""
+
 _PROPORTION = 1e3
 """Largest norm of an atom relative to D^g. Normal norms are near one; robust aggregations must tolerate the rest."""
 
@@ -25,6 +29,64 @@ _NOTHING = 1e-6
 
 _FAR = 2.0
 """Largest distance of atoms of norm one."""
+
+_MOST = 1e6
+"""Largest energy, in units of the root of the largest number: samples' squares are below that root."""
+
+
+def number(payload: Payload, key: str, kind: type, least: float, most: float) -> Any:
+    """Return a number from a client's answer, if it is in range.
+
+    Parameters
+    ----------
+    payload : Payload
+        The client's answer.
+    key : str
+        Name of the number.
+    kind : type
+        Its type; ``float`` also accepts an ``int``.
+    least, most : float
+        The range.
+
+    Raises
+    ------
+    ProtocolError
+        If it is missing, of another type, or out of range.
+    """
+    value = payload.scalar(key, kind)
+    if not least <= value <= most:
+        raise ProtocolError(f"{key} = {value:g} cannot be")
+    return value
+
+
+def check_holds_only(payload: Payload, expected: Set[str]) -> None:
+    """Refuse what a run of this mode does not ask for.
+
+    Parameters
+    ----------
+    payload : Payload
+        The client's answer.
+    expected : set of str
+        All that it may hold beside the client's name.
+
+    Raises
+    ------
+    ProtocolError
+        If it holds more.
+    """
+    if more := sorted({*payload.arrays, *payload.scalars} - expected - {"client", "protocol"}):
+        raise ProtocolError(f"the answer holds {more[0]}, which this run does not ask for")
+
+
+def largest_energy(dtype: np.dtype[Any]) -> float:
+    """Return the largest energy of an atom that may be; sums of many such times atoms are finite.
+
+    Parameters
+    ----------
+    dtype : numpy.dtype
+        Type of the energies.
+    """
+    return float(np.sqrt(np.finfo(dtype).max)) * _MOST
 
 
 def check_update(
@@ -56,8 +118,12 @@ def check_update(
     ------
     ProtocolError
         If the round differs, an array has the wrong shape or type or is not finite, an atom is zero or far too large,
-        an energy is negative, or a metric is missing.
+        an energy or a metric cannot be, or something is missing or was not asked for.
     """
+    expected = {"contribution", *metrics}
+    expected |= {"energies"} if aggregation.weighted else set()
+    expected |= {"spread", "nearest"} if members is not None else set()
+    check_holds_only(payload, {"round", *expected})
     if members is not None:
         for key in ("spread", "nearest"):
             values = payload.array(key, members.shape)
@@ -68,6 +134,9 @@ def check_update(
     if answered != t:
         raise ProtocolError(f"answered round {answered}, was asked for round {t}")
     contribution = payload.array("contribution", present.shape)
+    for key, array in payload.arrays.items():
+        if array.dtype != present.dtype:
+            raise ProtocolError(f"{key} has type {array.dtype}, expected {present.dtype}")
     with np.errstate(over="ignore"):
         norms = np.linalg.norm(contribution.astype(np.float64), axis=0)
     before = np.linalg.norm(present.astype(np.float64), axis=0)
@@ -80,9 +149,11 @@ def check_update(
     if norms.max(initial=0.0) > limit:
         raise ProtocolError(f"contribution is out of all proportion: an atom of norm {norms.max():.3g}")
     for key in metrics:
-        payload.scalar(key, float)
-    if aggregation.weighted and (payload.array("energies", present.shape[1:]) < 0).any():
-        raise ProtocolError("energies are negative")
+        number(payload, key, int if key == "reassigned" else float, 0, LARGEST)
+    if aggregation.weighted:
+        energies = payload.array("energies", present.shape[1:])
+        if (energies < 0).any() or (energies > largest_energy(energies.dtype)).any():
+            raise ProtocolError(f"energies cannot be: {energies.min():.3g} to {energies.max():.3g}")
 
 
 def check_sum(

@@ -178,3 +178,16 @@ def test_a_stack_gives_what_each_of_its_matrices_gives(dtype):
         for W, i in zip(stack, chosen, strict=True):
             np.testing.assert_allclose(W, polar_factor(M[i], None if prior is None else prior[i]), atol=1e-5)
     assert stack.dtype == dtype
+
+
+@pytest.mark.parametrize("condition", [1, 3, 30, 300, 900, 2000, 1e9])
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+def test_tall_matrices_have_their_factor_whatever_their_condition(condition, dtype):
+    """Up to 1e3 by eigenvectors of M'M, whose error without refinement is the condition squared."""
+    rng = np.random.default_rng(0)
+    U, V = orthonormal(rng, 200, 40), orthonormal(rng, 40, 40)
+    W = polar_factor(((U * np.geomspace(1, 1 / condition, 40)) @ V.T).astype(dtype))
+    eps = np.finfo(dtype).eps
+    np.testing.assert_allclose(W, U @ V.T, atol=10 * eps * condition)
+    np.testing.assert_allclose(W.T @ W, np.eye(40), atol=100 * eps)
+    assert W.dtype == dtype

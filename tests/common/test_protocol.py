@@ -6,12 +6,27 @@ import struct
 import sys
 import threading
 import time
+import tracemalloc
 
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, RecordDict
 
-from common.protocol import PROTOCOL, Payload, ProtocolError, natural_key, pack, payload_bytes, search_of, unpack
+from common.protocol import (
+    FINISH,
+    PROTOCOL,
+    QUESTIONS,
+    UPDATE,
+    Payload,
+    ProtocolError,
+    answer_keys,
+    check_run,
+    natural_key,
+    pack,
+    payload_bytes,
+    search_of,
+    unpack,
+)
 
 
 def npy(array, **options):
@@ -118,6 +133,53 @@ def test_damaged_headers_are_refused(header):
         unpack(content(**{"array.x": npy_with_header(header)}))
 
 
+def test_no_memory_is_taken_on_the_word_of_a_header():
+    huge = npy_with_header("{'descr': '<f8', 'fortran_order': False, 'shape': (20000, 20000), }")
+    tracemalloc.start()
+    with pytest.raises(ProtocolError, match="not a readable array"):
+        unpack(content(**{"array.x": huge}))
+    assert tracemalloc.get_traced_memory()[1] < 2**20
+    tracemalloc.stop()
+
+
+def test_an_array_with_bytes_to_spare_is_refused():
+    with pytest.raises(ProtocolError, match="not a readable array"):
+        unpack(content(**{"array.x": npy(np.zeros(3)) + b"secret"}))
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_arrays_in_either_order_are_read(order):
+    array = np.asarray(np.arange(6.0).reshape(2, 3), order=order)
+    np.testing.assert_array_equal(unpack(content(**{"array.x": npy(array)})).arrays["x"], array)
+
+
+@pytest.mark.parametrize("kind", QUESTIONS)
+def test_what_the_tables_do_not_list_is_refused(kind):
+    for keys, name in ((QUESTIONS[kind], "client"), (answer_keys(kind), "run")):
+        known = {key: npy(np.zeros(1)) if key.startswith("array.") else 1 for key in QUESTIONS[kind] & keys}
+        assert unpack(content(**known), keys)
+        for more in ({name: "x"}, {"array.Y": npy(np.zeros(2))}, {"array.run": 3}, {"x": [1, 2]}, {"x": b"bytes"}):
+            with pytest.raises(ProtocolError, match=r"is not expected|has type"):
+                unpack(content(**known, **more), keys)
+    with pytest.raises(ProtocolError, match="holds 2 records, expected one"):
+        unpack(RecordDict({**pack(), "other": ConfigRecord()}), QUESTIONS[kind])
+
+
+def test_the_last_answer_may_tell_errors_by_number_of_atoms_and_no_other():
+    told = {"alone_3": 0.5, "federated_12": 0.5, "shared_1": 0.5}
+    assert unpack(pack({}, **told), answer_keys(FINISH)).scalars.keys() >= told.keys()
+    for kind, key in ((FINISH, "alone_x"), (FINISH, "mine_3"), (FINISH, "alone_12345678"), (UPDATE, "alone_3")):
+        with pytest.raises(ProtocolError, match="is not expected"):
+            unpack(pack({}, **{key: 0.5}), answer_keys(kind))
+
+
+@pytest.mark.parametrize("run", ["", "x" * 101, "a\nb", "\x00"])
+def test_a_runs_id_can_be_shown_and_kept(run):
+    with pytest.raises(ProtocolError, match="cannot be a run's id"):
+        check_run(run)
+    assert check_run("a1b2/3") == "a1b2/3"
+
+
 def test_damaged_bytes_never_raise_anything_else():
     rng = np.random.default_rng(3)
     whole = npy(rng.standard_normal((3, 2)))
@@ -148,16 +210,14 @@ def test_a_checked_array_has_the_shape_asked_for():
 
 @pytest.mark.parametrize("dtype", ["f2", ">f8", "c16", "i8", "u8", "?", "S3", "U3", "M8[s]", "g"])
 def test_floats_are_float32_or_float64_of_this_machine(dtype):
-    payload = unpack(content(**{"array.x": npy(np.zeros((2, 2), dtype=dtype))}))
     with pytest.raises(ProtocolError, match="x has type"):
-        payload.array("x", (2, 2))
+        unpack(content(**{"array.x": npy(np.zeros((2, 2), dtype=dtype))})).array("x", (2, 2))
 
 
 @pytest.mark.parametrize("dtype", ["f8", "u8", "?", "S3", "m8[s]"])
 def test_integers_are_integers(dtype):
-    payload = unpack(content(**{"array.x": npy(np.zeros(2, dtype=dtype))}))
     with pytest.raises(ProtocolError, match="x has type"):
-        payload.array("x", (2,), kind="i")
+        unpack(content(**{"array.x": npy(np.zeros(2, dtype=dtype))})).array("x", (2,), kind="i")
     assert unpack(pack({"x": np.arange(2)})).array("x", (2,), kind="i").tolist() == [0, 1]
 
 

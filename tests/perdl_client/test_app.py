@@ -6,6 +6,7 @@ import itertools
 import json
 import logging
 import pickle
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -20,6 +21,7 @@ from perdl_client.data.load import load_data
 from perdl_client.data.memory import memory_of
 from perdl_client.identity import Identity
 from perdl_client.state import VERSION
+from perdl_client.terms import Terms
 
 RUNS = itertools.count(1)
 
@@ -460,3 +462,72 @@ def test_a_client_insists_on_its_mode_of_privacy(tmp_path, monkeypatch):
     assert refused(client.start(), 'takes part in runs with privacy = "masked" only, and this one has "guarded"')
     other = Client(tmp_path, sparse_data(), privacy="guarded", name="bob")
     assert other.start().has_content()
+
+
+def test_with_auto_no_width_costs_a_client_memory(tmp_path, monkeypatch):
+    monkeypatch.delenv("PERDL_SIMULATION", raising=False)
+    client = Client(tmp_path, sparse_data())
+    client.start("n_global=auto")
+    wide = np.random.default_rng(0).standard_normal((6, 50_000))
+    tracemalloc.start()
+    answer = client.ask(UPDATE, {"global_dictionary": wide, "indices": np.full(50_000, -1)}, round=1)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert refused(answer, "sent 50000 global atoms, and takes 4096 at most")
+    assert peak < 10 * wide.nbytes
+
+
+@pytest.mark.parametrize("t", [-1, 0, 10**8, 2**62])
+def test_no_round_has_a_number_that_files_cannot_have(client, t):
+    assert refused(first_update(client, t=t), f"was asked for round {t}")
+    assert first_update(client, t=1).has_content()
+
+
+def test_the_global_dictionary_has_the_type_of_the_run(client):
+    arrays = {"global_dictionary": np.eye(6, 3, dtype=np.float32), "indices": np.arange(3)}
+    assert refused(client.ask(UPDATE, arrays, round=1), "sent a D^g of type float32, float64 was agreed")
+
+
+@pytest.mark.parametrize("mode", [["none"], ["private", "privacy.epsilon=10", "privacy.clip=3"]])
+def test_a_dictionary_out_of_all_proportion_is_refused_without_a_guard_too(tmp_path, monkeypatch, mode):
+    monkeypatch.delenv("PERDL_SIMULATION", raising=False)
+    client = Client(tmp_path, sparse_data(), terms=Terms(privacy=[mode[0]]).model_dump_json())
+    assert client.start(f"privacy.mode={mode[0]}", *mode[1:]).has_content()
+    for factor in (1e7, 1e200):
+        arrays = {"global_dictionary": factor * np.eye(6, 3), "indices": np.arange(3)}
+        assert refused(client.ask(UPDATE, arrays, round=1), "sent a D^g out of all proportion, an atom of norm ")
+    assert first_update(client).has_content()
+
+
+def test_what_is_no_message_of_perdls_is_refused_and_recorded(tmp_path, monkeypatch):
+    monkeypatch.delenv("PERDL_SIMULATION", raising=False)
+    client = Client(tmp_path, sparse_data(), record=True)
+    (tmp_path / "own").mkdir()
+    for content in (RecordDict(), RecordDict({"other": pack().config_records["perdl"]})):
+        assert refused(app(Message(content, 3, UPDATE), client.context), "the message is not perdl's")
+    rows = [json.loads(row) for row in (tmp_path / "own" / "record.jsonl").read_text().splitlines()]
+    assert [row["run"] for row in rows] == ["", ""]
+    assert all("not perdl's" in row["refused"] for row in rows)
+
+
+def test_a_refusal_is_one_short_line_however_long_what_it_quotes(tmp_path, monkeypatch):
+    monkeypatch.delenv("PERDL_SIMULATION", raising=False)
+    client = Client(tmp_path, sparse_data())
+    text = json.loads(load_settings(None, []).model_dump_json(exclude_none=True))
+    reason = client.ask(INITIALISE, settings=json.dumps({**text, "learner": "a\n" * 5000})).error.reason
+    assert len(reason) < 600
+    assert reason.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("run", "x" * 101), ("run", "a\nb"), ("run", 3), ("codes", 1.0), ("bits", 3)]
+)
+def test_ids_that_cannot_be_kept_and_keys_that_are_not_listed_are_refused(client, key, value):
+    content = pack({}, **{"run": client.run, "settings": "{}", key: value})
+    assert app(Message(content, 3, INITIALISE), client.context).has_error()
+
+
+@pytest.mark.parametrize("name", ["indices", "members", "shared"])
+def test_the_last_message_without_a_dictionary_holds_no_other_array(client, name):
+    assert refused(client.ask(FINISH, {name: np.zeros(3)}), f"ada was sent {name} without a D^g")
+    assert client.ask(FINISH).has_content()

@@ -575,5 +575,5 @@ def test_a_client_whose_samples_are_all_the_same_is_a_problem(tmp_path):
 def test_few_samples_and_few_clients_are_noted(tmp_path):
     np.save(tmp_path / "a.npy", samples(n=4))
     notes = " ".join(report_of(tmp_path / "a.npy").notes)
-    assert "a has 4 samples: at least two of them must use an atom" in notes
+    assert "a has 4 samples: at least 5 of them must use an atom" in notes
     assert "there is one client: nothing can be known to be shared" in notes

@@ -69,7 +69,10 @@ def test_what_is_told_is_what_the_pieces_give_when_put_together_by_hand(run):
     settings = settings_from_values(run.summary["settings"])
     with simulation():
         data = load_data(Identity("site-2", 1, {}), settings)
-    client = ClientLearner(data.Y, settings.for_client("site-2"), settings.seed, "site-2")
+    client = ClientLearner(data.Y, settings.for_client("site-2"), settings.seed, "site-2", guarded=True)
+    client = ClientLearner(  # alone, nothing is guarded but the first dictionary
+        data.Y, client.learning, settings.seed, "site-2", dictionary=client.dictionary
+    )
     alone = learn_alone(client, run.summary["rounds"], settings.tolerance)
     model = load_model(run.folder / "clients" / "site-2")
     D = model.global_dictionary, model.local_dictionary

@@ -84,10 +84,11 @@ def test_what_looks_at_samples_in_other_ways_is_refused(override):
 
 
 def test_a_round_is_answered_once_and_none_beyond_the_budget(tmp_path, monkeypatch):
+    from perdl_client.terms import Terms
     from tests.perdl_client.test_app import Client, refused, same, sparse_data
 
     monkeypatch.delenv("PERDL_SIMULATION", raising=False)
-    client = Client(tmp_path, sparse_data())
+    client = Client(tmp_path, sparse_data(), terms=Terms(epsilon=30).model_dump_json())
     assert client.start(*(one for one in PRIVATE if "n_clients" not in one), "rounds=2").has_content()
 
     def ask(t, D_g, **more):

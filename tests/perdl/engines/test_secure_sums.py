@@ -63,7 +63,7 @@ def test_the_same_dictionary_as_without(tmp_path, aggregation, overrides):
     rows = map(json.loads, (tmp_path / "plain" / "metrics.jsonl").read_text().splitlines())
     mean = np.mean([row["error_before_update"] for row in rows])
     told_mean = np.mean([row["error_before_update"]["mean"] for row in rounds(tmp_path / "sums")])
-    assert told_mean == pytest.approx(mean, rel=1e-6)
+    assert told_mean == pytest.approx(mean, rel=5e-3)  # of single clients three digits are told
     assert summary["final"]["error"]["max"] == pytest.approx(plain["final"]["error"]["max"], rel=1e-4)
 
 

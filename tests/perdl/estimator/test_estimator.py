@@ -85,7 +85,7 @@ def test_gives_the_bits_of_perdl_simulate_on_the_same_files(tmp_path, options):
         with np.load(tmp_path / "run" / "clients" / name / "dictionary.npz") as file:
             np.testing.assert_array_equal(fitted.local_components_[name], file["local"].T)
         error = summary["clients"][name]["final_error"]
-        assert fitted.score(X, i) == pytest.approx(1 - error**2, abs=1e-12)
+        assert fitted.score(X, i) == pytest.approx(1 - error**2, abs=5e-3 * error)  # told with three digits
     assert (fitted.n_rounds_, fitted.stop_reason_) == (summary["rounds"], summary["stop_reason"])
     assert fitted.path_lengths_.tolist() == summary["path_lengths"]
     assert [row["round"] for row in fitted.history_] == list(range(1, summary["rounds"] + 1))
@@ -202,7 +202,9 @@ def test_a_mean_is_taken_off_and_given_back():
     shared, own = fitted.split(X, "cy")
     np.testing.assert_allclose(shared + own, fitted.inverse_transform(codes, "cy"), atol=1e-10)
     np.testing.assert_allclose(fitted.reconstruct(X, "cy", k=0), np.tile(X.mean(axis=0), (len(X), 1)))
-    assert fitted.score(X, "cy") == pytest.approx(1 - fitted.summary_["clients"]["cy"]["final_error"] ** 2, abs=1e-10)
+    assert fitted.score(X, "cy") == pytest.approx(
+        1 - fitted.summary_["clients"]["cy"]["final_error"] ** 2, abs=1e-4
+    )  # told with three digits
 
 
 def test_float32_stays_float32():

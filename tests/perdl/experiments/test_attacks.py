@@ -73,7 +73,7 @@ def over_flower(settings, channel, folder):
     return json.loads((folder / "summary.json").read_text()), np.load(folder / "global_dictionary.npz")["dictionary"]
 
 
-SETTINGS = settings_from_values({"n_restarts": 3, "rounds": 30})
+SETTINGS = settings_from_values({"n_restarts": 3, "rounds": 30, "privacy": "none"})
 
 
 @functools.cache

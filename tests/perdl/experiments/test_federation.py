@@ -32,6 +32,7 @@ def test_equals_the_flower_run_bit_for_bit(tmp_path, aggregation, n_global):
     settings = settings_from_values(
         {
             "n_clients": 3,
+            "privacy": "none",
             "n_global": n_global,
             "n_atoms": 5,
             "rounds": 6,
@@ -54,7 +55,7 @@ def test_equals_the_flower_run_bit_for_bit(tmp_path, aggregation, n_global):
 
 
 def small():
-    settings = settings_from_values({"n_clients": 3, "n_restarts": 2, "rounds": 8, "tolerance": 0.0})
+    settings = settings_from_values({"n_clients": 3, "n_restarts": 2, "rounds": 8, "tolerance": 0.0, "privacy": "none"})
     clients = clients_of(settings)
     return settings, clients, first_dictionaries(clients, settings.seed)
 

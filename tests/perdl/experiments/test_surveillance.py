@@ -247,7 +247,14 @@ def test_a_real_road_is_told_from_its_cars(shared_data):
 
 
 def test_a_simulation_takes_a_frame_a_client(video, tmp_path):
-    changes = ("data.patch=8", "data.n_frames=3", "rounds=1", "n_global=5", f"output={tmp_path / 'run'}")
+    changes = (
+        "data.patch=8",
+        "data.n_frames=3",
+        "rounds=1",
+        "n_global=5",
+        "privacy=none",
+        f"output={tmp_path / 'run'}",
+    )
     settings = count_clients(settings_of("surveillance", video, *changes))
     assert settings.n_clients == 3
     summary = simulate(settings)

@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from common.errors import FederationError
+from common.privacy_settings import MODES
 from common.settings import load_settings
 from perdl import PerDL
 from perdl.cli.app import app
@@ -19,6 +20,7 @@ from perdl.engines.in_process import run_in_process
 from perdl.report.page import render_report
 from perdl_client.app import app as client_app
 from perdl_server.app import app as server_app
+from perdl_server.summary import privacy_facts
 
 VOID = {"meta", "img", "br", "link", "hr", "input"}
 
@@ -276,3 +278,25 @@ def test_a_summary_of_something_else_is_called_so(tmp_path, text):
 def test_a_folder_is_no_name_for_the_page(run, tmp_path):
     done = CliRunner().invoke(app, ["report", str(run), "--output", str(tmp_path)])
     assert (done.exit_code, done.stderr) == (2, f"perdl: --output {tmp_path}: is a folder; name a file\n")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_head_tells_the_mode_of_privacy_and_what_a_private_run_spent(tmp_path, mode):
+    told = ["privacy.epsilon=7.5", "privacy.delta=1e-6", "privacy.clip=2"] if mode == "private" else []
+    settings = load_settings(
+        None, [f"output={tmp_path}", "n_clients=3", "rounds=1", "n_restarts=1", f"privacy.mode={mode}", *told]
+    )
+    run_in_process(server_app, client_app, settings)
+    facts = json.loads((tmp_path / "summary.json").read_text())["privacy"]
+    said = check(render_report(tmp_path)).said
+    spent = {"epsilon_spent": 7.5, "delta_spent": 1e-6} if mode == "private" else {}
+    assert facts == {"mode": mode, **spent}
+    assert f"privacy {mode}: " in said
+    assert ("differential privacy for each sample of a client; spent epsilon = 7.5 with delta = 1e-06" in said) == bool(
+        spent
+    )
+
+
+def test_a_private_run_that_no_client_joined_spent_nothing():
+    settings = load_settings(None, ["privacy.mode=private", "privacy.epsilon=3", "privacy.clip=2"])
+    assert privacy_facts(settings, asked=False) == {"mode": "private", "epsilon_spent": 0.0, "delta_spent": 0.0}

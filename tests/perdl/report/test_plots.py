@@ -96,7 +96,7 @@ def test_variance_adds_up_and_is_what_clients_told(run):
     np.testing.assert_allclose(widths[0], [f["final_shared"] for f in facts])
     np.testing.assert_allclose(widths[1], [f["final_own"] for f in facts])
     np.testing.assert_allclose(widths.sum(axis=0), 1)
-    np.testing.assert_allclose(widths[2], [f["final_error"] ** 2 for f in facts])
+    np.testing.assert_allclose(widths[2], [f["final_error"] ** 2 for f in facts], atol=2e-3)  # told with three digits
     assert [text.get_text() for text in axes.get_yticklabels()] == list(run.summary["clients"])
 
 

@@ -39,7 +39,7 @@ def test_a_run_is_the_same_from_its_folder_and_a_client_from_its_own(run):
     own = read_client(run.folder / "clients" / "bob")
     assert np.array_equal(own.atoms("bob"), run.local_dictionaries["bob"])
     assert np.array_equal(own.usage["bob"], run.usage["bob"])
-    assert own.measures["error"] == pytest.approx(run.clients["bob"]["final_error"])
+    assert own.measures["error"] == pytest.approx(run.clients["bob"]["final_error"], rel=5e-3)  # told with three digits
     assert (own.measures["n_samples"], own.measures["held_out"]) == (160, 40)
     assert "2 clients" in repr(run)
     assert "bob's model" in repr(own)

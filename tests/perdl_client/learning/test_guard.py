@@ -252,6 +252,50 @@ def test_what_the_first_dictionary_sends_is_of_enough_samples():
             assert np.abs(cosines).max(initial=0) < 0.9
 
 
+@pytest.mark.parametrize("guarded", [False, True])
+def test_singular_vectors_are_no_samples_though_no_step_follows(guarded):
+    """A server may start clients from them with next to no steps: the longest sample would be the first of them."""
+    rng = np.random.default_rng(0)
+    Y = rng.standard_normal((30, 60))
+    Y[:, 0] *= 20
+    told = {
+        "start": "svd",
+        "warmup_steps": 3,
+        "step_size": 1e-9,
+        "learner": "gradient",
+        "threshold": 0.0,
+        "n_global": 0,
+    }
+    settings = settings_from_values({**told, "n_atoms": 30, "data": {"source": "files"}})
+    client = ClientLearner(Y, settings.for_client("a"), 0, "a", guarded=guarded)
+    atoms = client.dictionary if not guarded else client.start().atoms
+    cosines = atoms.T @ Y / np.linalg.norm(atoms, axis=0)[:, None] / np.linalg.norm(Y, axis=0)
+    assert np.abs(cosines).max() < 0.85 if guarded else np.abs(cosines).max() > 0.99
+    np.testing.assert_allclose(client.dictionary.T @ client.dictionary, np.eye(30), atol=1e-6)
+
+
+def test_singular_vectors_of_samples_of_which_none_is_long_keep_their_bits():
+    Y = np.random.default_rng(0).standard_normal((20, 300))
+    settings = settings_from_values({"start": "svd", "warmup_steps": 0, "n_atoms": 20, "data": {"source": "files"}})
+    plain, held = (ClientLearner(Y, settings.for_client("a"), 0, "a", guarded=g).dictionary for g in (False, True))
+    np.testing.assert_array_equal(held, plain)
+
+
+@pytest.mark.parametrize("coder", sorted(CODERS))
+def test_error_and_nonzeros_are_told_as_if_atoms_that_may_not_move_were_not_there(coder):
+    """Else a sample sent as an atom would show in them, whether the client has it or not."""
+    Y, own = samples()
+    D_g = crafted(Y, own)["samples"]
+    make = CODERS[coder].make(CODER_NUMBERS[coder] if "threshold" not in coder else 20.0)
+    update = local_update(Y, D_g, own, LEARNERS["gradient"], make, min_samples=12)
+    moved = (update.global_dictionary != D_g).any(axis=0)
+    assert not moved.all()
+    rest = np.hstack([D_g[:, moved], own])
+    X = make(Y, rest)
+    assert update.error == pytest.approx(np.linalg.norm(Y - rest @ X) / np.linalg.norm(Y), rel=1e-12)
+    assert update.nonzeros == np.count_nonzero(X) / N
+
+
 def test_what_no_honest_server_sends_is_refused():
     good = np.linalg.qr(np.random.default_rng(0).standard_normal((6, 3))).Q
     check_received(good, "ada")

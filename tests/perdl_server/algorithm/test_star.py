@@ -187,3 +187,26 @@ def test_edges(dtype):
         assert matching.indices.shape == (len(Ds), n)
         assert matching.global_dictionary.dtype == dtype
         np.testing.assert_allclose(matching.path_lengths, 0, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["random", "colluding"])
+@pytest.mark.parametrize(("N", "d", "r", "k"), [(1000, 8, 6, 3), (200, 32, 24, 5)])
+def test_of_many_clients_three_in_ten_may_be_hostile(N, d, r, k, kind):
+    """More clients than each is compared with each: candidates and comparisons are drawn."""
+    rng = np.random.default_rng(0)
+    honest = list(shuffled_truths(0, N, d, k, r, noise=1e-3))
+    fake = orthonormal(rng, d, r)
+    hostile = rng.random(N) < 0.3
+    Ds = [
+        (fake if kind == "colluding" else orthonormal(rng, d, r)) if bad else D
+        for D, bad in zip(honest, hostile, strict=True)
+    ]
+    kept = np.flatnonzero(~hostile)
+    found = global_matching(Ds, k, method="star")
+    truth = global_matching([honest[i] for i in kept[:10]], k, method="star").global_dictionary
+    for i in kept:
+        assert dictionary_distance(Ds[i][:, found.indices[i]], truth) < 0.05
+    chance = path_null(d, tuple(D.shape[1] for D in Ds), "star").mean
+    reported = misfits(Ds, found.indices, chance)
+    assert set(reported) <= set(np.flatnonzero(hostile))
+    assert len(reported) > 0.9 * hostile.sum()

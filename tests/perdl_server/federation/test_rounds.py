@@ -51,7 +51,7 @@ class Node:
             return pack(arrays, client=self.name, step=0, returning=self.returning, **self.scalars)
         if kind == UPDATE:
             self.step = unpack(message.content).scalars["round"]
-        return pack({}, client=self.name, error=0.1)
+        return pack({}, client=self.name, error_before_update=0.1)
 
 
 class TownGrid(Grid):

@@ -8,22 +8,26 @@ import pytest
 from common.aggregations import AGGREGATIONS
 from common.errors import FederationError
 from common.protocol import Payload, ProtocolError
-from perdl_server.federation.validation import check_sum, check_update
+from perdl_server.algorithm.aggregation import combiner
+from perdl_server.federation.validation import check_sum, check_update, largest_energy
 
 PRESENT = np.linalg.qr(np.random.default_rng(0).standard_normal((6, 3))).Q
 METRICS = {"round": 4, "error_before_update": 0.1, "nonzeros": 1.5, "reassigned": 0}
 
 
 def check(contribution, aggregation="mean", present=PRESENT, **changes):
-    arrays = {"contribution": contribution, "energies": changes.pop("energies", np.ones(3))}
+    arrays = {"contribution": contribution}
+    if AGGREGATIONS[aggregation].weighted:
+        arrays["energies"] = changes.pop("energies", np.ones(3, contribution.dtype))
     check_update(Payload(arrays, {**METRICS, **changes}), 4, present, AGGREGATIONS[aggregation])
 
 
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_honest_answers_pass(aggregation, dtype):
-    check(PRESENT.astype(dtype), aggregation)
-    check(-0.5 * PRESENT.astype(dtype), aggregation)
+    present = PRESENT.astype(dtype)
+    check(present, aggregation, present)
+    check(dtype(-0.5) * present, aggregation, present)
     # What no client used keeps its value, however short averaging made it.
     check(1e-3 * PRESENT, aggregation, present=1e-3 * PRESENT)
     check(np.zeros((6, 3)), aggregation, present=np.zeros((6, 3)))
@@ -56,8 +60,46 @@ def test_others_do_not(contribution, changes, why):
         check(contribution, **changes)
 
 
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"error_before_update": -0.1}, "error_before_update = -0.1 cannot be"),
+        ({"error_before_update": 1e9}, r"error_before_update = 1e\+09 cannot be"),
+        ({"nonzeros": -1}, "nonzeros = -1 cannot be"),
+        ({"reassigned": 2**62}, "reassigned = .* cannot be"),
+        ({"reassigned": 0.5}, "reassigned is 0.5, expected int"),
+        ({"held_out": 3}, "the answer holds held_out, which this run does not ask for"),
+    ],
+)
+def test_measures_out_of_range_and_more_than_was_asked_for_are_refused(changes, why):
+    with pytest.raises(ProtocolError, match=why):
+        check(PRESENT, **changes)
+
+
+def test_what_has_another_type_than_the_global_dictionary_is_refused():
+    for one, present in ((np.float32, np.float64), (np.float64, np.float32)):
+        with pytest.raises(ProtocolError, match=f"contribution has type {one.__name__}, expected {present.__name__}"):
+            check(PRESENT.astype(one), "mean", PRESENT.astype(present))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_largest_energies_and_atoms_that_pass_have_a_finite_average(dtype):
+    present = PRESENT.astype(dtype)
+    most = dtype(largest_energy(np.dtype(dtype)))
+    contribution, energies = dtype(999) * present, np.full(3, most)
+    check(contribution, "energy", present, energies=energies)
+    with pytest.raises(ProtocolError, match="energies cannot be"):
+        check(contribution, "energy", present, energies=energies * dtype(2))
+    with np.errstate(over="raise", invalid="raise"):
+        D = combiner("energy", 0.3)(np.stack([contribution] * 100), np.stack([energies] * 100), present)
+    assert np.isfinite(D).all()
+
+
 def test_energies_are_checked_where_they_count():
-    check(PRESENT, "mean", energies=-np.ones(3))
+    with pytest.raises(ProtocolError, match="the answer holds energies, which this run does not ask for"):
+        check_update(
+            Payload({"contribution": PRESENT, "energies": np.ones(3)}, METRICS), 4, PRESENT, AGGREGATIONS["mean"]
+        )
     for energies in (-np.ones(3), np.ones(2), np.array([1, np.inf, 1])):
         with pytest.raises(ProtocolError, match="energies"):
             check(PRESENT, "energy", energies=energies)
@@ -76,7 +118,7 @@ def told(members=SHARED, **changes):
 def test_of_atoms_that_some_share_a_client_sends_its_own_and_evidence_of_all():
     told()
     told(np.zeros(3, dtype=bool))
-    told(np.ones(3, dtype=bool), spread=np.full(3, 2.0), nearest=np.full(3, 2.0, dtype=np.float32))
+    told(np.ones(3, dtype=bool), spread=np.full(3, 2.0), nearest=np.full(3, 2.0))
 
 
 @pytest.mark.parametrize(
