@@ -257,6 +257,7 @@ def short(error: Refused) -> str:
     """Return a client's reason in a word or two."""
     reasons = {
         "has the norm": "refused: length",
+        "out of all proportion": "refused: length",
         "scaled copies": "refused: copies",
         "has no atom that": "no atom to send",
         "has no code that": "no atom to send",
