@@ -112,7 +112,7 @@ def test_data_that_do_not_fit_are_left_out_and_told_so_at_once(processes):
     spoiled = samples(200)
     spoiled[17, 4] = np.nan
     np.save(folder / "nan.npy", spoiled)
-    files = ["-c", "data.source=files", "-c", "n_clients=4", "-c", "quorum=2", "-c", "rounds=100000"]
+    files = ["-c", "data.source=files", "-c", "n_clients=4", "-c", "quorum=2", "-c", "rounds=500"]
     server = processes.server(*files, "-c", "tolerance=0", "-c", "join_timeout=60")
     for name in ("a", "b", "wide", "few", "nan"):
         processes.client(name, "--data", f"{name}.npy")
