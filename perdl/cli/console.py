@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from statistics import quantiles
 from typing import Any
 
 from rich.console import Console
 
 from common.evaluation import percent
 from perdl.cli.tables import Column, print_table
+
+_MANY, _WORST = 50, 10
+"""Clients up to which each has a row, and how many have one if there are more."""
 
 
 def print_line(console: Console, text: str) -> None:
@@ -78,7 +82,14 @@ def print_summary(
 def _print_clients(
     console: Console, clients: Mapping[str, Mapping[str, Any]], members: Mapping[str, Any], with_truth: bool
 ) -> None:
-    """Print a row for each client."""
+    """Print a row for each client; of many the worst ones, and what the others have."""
+    everyone, clients = clients, _worst(clients)
+    if len(clients) < len(everyone):
+        errors = [facts["final_error"] for facts in everyone.values() if "final_error" in facts]
+        if errors:
+            cuts = quantiles(errors, n=20)
+            print_line(console, f"error of clients: {cuts[0]:.3g} (5 %), {cuts[9]:.3g} (median), {cuts[18]:.3g} (95 %)")
+        print_line(console, f"the {len(clients)} clients of the largest error (all are in summary.json):")
     names = ("samples", "atoms", *["global atoms"] * bool(members), "used", "shared", "own", "error")
     columns = [Column("client"), *(Column(name, right=True) for name in names)]
     with_files = any("file" in facts for facts in clients.values())
@@ -99,6 +110,14 @@ def _print_clients(
         cells += [f"{facts.get('final_local_distance', float('nan')):.1e}"] * with_truth
         rows.append(cells)
     print_table(console, columns, rows)
+
+
+def _worst(clients: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:
+    """Return all clients; of more than a screen holds those of the largest error, in their order."""
+    if len(clients) <= _MANY:
+        return clients
+    worst = set(sorted(clients, key=lambda name: -clients[name].get("final_error", 0.0))[:_WORST])
+    return {name: facts for name, facts in clients.items() if name in worst}
 
 
 def _why(summary: Mapping[str, Any]) -> str:
