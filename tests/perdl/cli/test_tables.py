@@ -97,8 +97,8 @@ def test_words_go_on_in_the_next_line():
 def test_of_many_clients_the_worst_have_rows(n, rows):
     run = run_of("x.npy")
     facts = run["clients"][NAMES[0]]
-    run["clients"] = {f"client-{i}": {**facts, "final_error": i / n} for i in range(1, n + 1)}
+    run["clients"] = {f"site-{i}": {**facts, "final_error": i / n} for i in range(1, n + 1)}
     text = shown(lambda console: print_summary(console, run, None), 300)
-    named = [cell for cell in cells(text) if cell.startswith("client-")]
-    assert set(named) == {f"client-{i}" for i in range(n - rows + 1, n + 1)}
+    named = [cell for cell in cells(text) if cell.startswith("site-")]
+    assert set(named) == {f"site-{i}" for i in range(n - rows + 1, n + 1)}
     assert ("(median)" in text) == ("all are in summary.json" in text) == (rows < n)
