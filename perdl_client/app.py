@@ -259,7 +259,7 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
         how = "zero" if not data.preprocessing.shifts else "equal, thus zero once their mean is taken off"
         n = Y.shape[1] + (data.held_out.Z.shape[1] if data.held_out is not None and not data.held_out.Z.any() else 0)
         raise DataError(f"all {n} samples of {identity.name} are {how}: look at its data, or leave it out")
-    if not start.takes_part:
+    if not start.takes_part or (len(used) == 0 and _has_wild(known)):
         raise SettingsError(_why_unused(identity, learning, known, X))
     if isinstance(settings.n_global, int) and r < settings.n_global:
         raise SettingsError(f"{identity.name} has {r} atoms, fewer than n_global = {settings.n_global}: lower n_global")
@@ -294,6 +294,11 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
     return pack({"dictionary": atoms, "usage": start.usage}, **scalars)
 
 
+def _has_wild(Y: Floats) -> bool:
+    """Return whether a number is so far beyond the others that it may be none, as -999 for what is missing."""
+    return float(np.abs(Y).max()) > 10 * rms(Y)
+
+
 def _why_unused(identity: Identity, learning: LearningSettings, Y: Floats, X: Floats) -> str:
     """Say why a client sends no atom, and what to do."""
     largest, size, least = float(np.abs(Y).max()), rms(Y), identity.min_samples(learning)
@@ -305,7 +310,7 @@ def _why_unused(identity: Identity, learning: LearningSettings, Y: Floats, X: Fl
     if X.any():
         why = f"has no atom that {least} of its {Y.shape[1]} samples use without one of them making it up"
         cure = "give it more samples, lower threshold, or lower min_samples (and what the client itself asks for)"
-    if largest > 10 * size:
+    if _has_wild(Y):
         cure = f"look for numbers that are none, as -999 for what is missing: the largest is {largest:.3g}; or {cure}"
     return f"{identity.name} {why}: {cure}"
 

@@ -103,8 +103,8 @@ class Start:
 
     @property
     def takes_part(self) -> bool:
-        """Whether the client uses an atom, even if its guard lets none of them pass."""
-        return len(self.used) > 0 or (self.guarded and bool(self.codes.any()))
+        """Whether the client uses an atom, even if its guard lets none of them pass. One sample is too few."""
+        return len(self.used) > 0 or (self.guarded and self.codes.shape[1] > 1 and bool(self.codes.any()))
 
 
 class ClientLearner:

@@ -11,7 +11,7 @@ from perdl_server.algorithm.matching import MatchingError
 WEAK = {"n_clients": 6, "synthetic.weak_clients": 2, "rounds": 30, "synthetic.noise": 0.0, "seed": 1}
 
 
-@pytest.mark.parametrize("n_samples", [4, 1])
+@pytest.mark.parametrize("n_samples", [4, 2])
 @pytest.mark.parametrize("mode", ["guarded", "masked", "aggregated"])
 @pytest.mark.parametrize("aggregation", ["normalized", "procrustes"])
 def test_a_client_none_of_whose_atoms_pass_gets_the_shared_ones(tmp_path, aggregation, mode, n_samples):

@@ -208,13 +208,13 @@ def test_channels_are_those_of_windows_and_colours():
         (1e80, "float64", {}, "has values up to .*, too large for float64: rescale them"),
         (1e-170, "float64", {"scale": "client"}, "has values of .* at most, too small for float64: rescale them"),
         (
-            1,
+            1e65,
             "float64",
-            {"divide_by": "1e-300"},
+            {"divide_by": "1e-18"},
             r"once preprocessed, values up to .*, too large .* look at data.divide_by",
         ),
-        (1, "float32", {"divide_by": "1e-30"}, "once preprocessed, values up to .*, too large for float32"),
-        (1, "float64", {"divide_by": "1e300"}, "once preprocessed, values of .* at most, too small"),
+        (1, "float32", {"divide_by": "1e-18"}, "once preprocessed, values up to .*, too large for float32"),
+        (1e-140, "float64", {"divide_by": "1e18"}, "once preprocessed, values of .* at most, too small"),
     ],
 )
 def test_numbers_beyond_what_can_be_squared_are_told_at_the_right_place(
