@@ -39,20 +39,9 @@ def locked_file(path: Path, wait: float = 30.0) -> Iterator[None]:
     """
     place = path.resolve().with_name(f".{path.name}.lock")
     lock = _Lock(place, timeout=wait, is_singleton=False, fallback_to_soft=False)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise SettingsError(f"{path} is locked by another process for {wait:g} s: end that one") from None
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            raise OSError(error.errno, error.strerror, str(place)) from None
-        _log.warning("%s cannot be locked (%s): let no other process change it", path, error.strerror)
+    in_use = f"{path} is locked by another process for {wait:g} s: end that one"
+    with _held(lock, path, in_use, "let no other process change it"):
         yield
-        return
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 @contextmanager
@@ -78,19 +67,22 @@ def locked(folder: Path, who: str) -> Iterator[None]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     lock = _Lock(folder.resolve() / _FILE, blocking=False, is_singleton=True, fallback_to_soft=False)
+    in_use = f"{folder} is in use by another {who} that is still running: take another folder"
+    with _held(lock, folder, in_use, f"going on without a lock, so let no other {who} use this folder"):
+        yield
+
+
+@contextmanager
+def _held(lock: UnixFileLock | WindowsFileLock, what: Path, in_use: str, without: str) -> Iterator[None]:
+    """Hold a lock; go on with a warning where the file system has none."""
     try:
         lock.acquire()
     except Timeout:
-        raise SettingsError(f"{folder} is in use by another {who} that is still running: take another folder") from None
+        raise SettingsError(in_use) from None
     except OSError as error:
         if error.errno not in _NO_LOCKS:
-            raise OSError(error.errno, error.strerror, str(folder / _FILE)) from None
-        _log.warning(
-            "%s cannot be locked (%s): going on without a lock, so let no other %s use this folder",
-            folder,
-            error.strerror,
-            who,
-        )
+            raise OSError(error.errno, error.strerror, lock.lock_file) from None
+        _log.warning("%s cannot be locked (%s): %s", what, error.strerror, without)
         yield
         return
     try:

@@ -7,6 +7,7 @@ algorithms 3 (``local_update``) and 6 (``local_dictionary_refinement``).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,28 +133,23 @@ def local_update(
     if learner.of_sums and type(coder) in SELECTING and product is plain_product and missing is None:
         swept = sweep(Y, D, coder, second_moment=learner.products > 1)
         if min_samples is None or swept.passes(min_samples, SHARE):
-            new = learner.of_sums(D, swept.moment, swept.second_moment, step_size)
-            return _of_sums(global_dictionary, new, swept, coder, Y.shape[1], guarded=min_samples is not None)
+            stepped = learner.of_sums(D, swept.moment, swept.second_moment, step_size)
+            return _of_sums(global_dictionary, stepped, swept, coder, Y.shape[1], guarded=min_samples is not None)
     F = complete(Y, D, coder)
     if min_samples is None:
         step, seen = learner.take(F, D, coder, step_size, product), None
-        X, moves = step.codes, np.ones(D.shape[1], dtype=bool)
-        kept, signs, reassigned = align(global_dictionary, step.dictionary)
+        X, moves = step.codes, None
     else:
         step, seen, X = guarded_step(learner, F, D, coder, step_size, min_samples)
         moves = seen.moves
-        # What goes back for an atom is what this atom became: an own one is not guarded all the time.
-        kept, reassigned = np.arange(r_g), 0
-        signs = np.where((global_dictionary * step.dictionary[:, :r_g]).sum(axis=0) < 0, -1, 1).astype(D.dtype)
-    rest, sent = np.delete(np.arange(D.shape[1]), kept), moves[kept]
-    shared, own = np.where(sent, step.dictionary[:, kept] * signs, global_dictionary), step.dictionary[:, rest]
-    if not moves[rest].all():  # own atoms stay here, and may learn from few samples
-        own = learner.take(F, D, coder if learner.atom_by_atom else known(X), step_size).dictionary[:, rest]
     moment = step.moment
     if moment is None:
         moment = product(F, X) if seen is None else seen.product(seen.rest, seen.codes)
-    stretch = shared.T @ (moment[:, kept] * signs)
-    stretch = np.where(sent & sent[:, None], (stretch + stretch.T) / 2, stretch.dtype.type(0))
+    new = _new_shared(global_dictionary, step.dictionary, moment, moves)
+    kept, rest, sent = new.kept, new.rest, new.sent
+    own = step.dictionary[:, rest]
+    if moves is not None and not moves[rest].all():  # own atoms stay here, and may learn from few samples
+        own = learner.take(F, D, coder if learner.atom_by_atom else known(X), step_size).dictionary[:, rest]
     energies = (X * X).sum(axis=1)
     if product is not plain_product:  # the stretch of an atom is its energy, if codes are those of an orthonormal D
         energies = np.maximum((step.dictionary * moment).sum(axis=0), 0)
@@ -167,46 +163,64 @@ def local_update(
         error, nonzeros = relative_error(Y, told, X), np.count_nonzero(X)
     n_observed = Y.size - (0 if missing is None else np.count_nonzero(missing))
     return LocalUpdate(
-        global_dictionary=shared,
+        global_dictionary=new.atoms,
         local_dictionary=own,
         energies=np.where(sent, energies[kept], energies.dtype.type(0)),
         local_energies=energies[rest],
-        procrustes_contribution=shared @ stretch if r_g else shared,
+        procrustes_contribution=new.procrustes,
         error=error,
         noise=float(error**2 * energy / max(n_observed - nonzeros, Y.shape[1], 1)),
         objective=objective,
         nonzeros=float(nonzeros) / max(Y.shape[1], 1),
-        reassigned=reassigned,
+        reassigned=new.reassigned,
     )
 
 
 def _of_sums(D_g: Floats, D: Floats, swept: Swept, coder: Coder, n: int, *, guarded: bool) -> LocalUpdate:
     """Return the update with dictionary ``D``, all of whose atoms may move."""
-    r, r_g, zero = D.shape[1], D_g.shape[1], D.dtype.type(0)
-    kept, signs, reassigned = align(D_g, D)
-    sent = np.ones(r_g, dtype=bool)
-    if guarded:  # what goes back for an atom is what this atom became; an idle one goes back as it came
-        kept, sent, reassigned = np.arange(r_g), swept.users[:r_g] > 0, 0
-        signs = np.where((D_g * D[:, :r_g]).sum(axis=0) < 0, -1, 1).astype(D.dtype)
-    rest = np.delete(np.arange(r), kept)
-    shared = np.where(sent, D[:, kept] * signs, D_g)
-    stretch = shared.T @ (swept.moment[:, kept] * signs)
-    stretch = np.where(sent & sent[:, None], (stretch + stretch.T) / 2, zero)
+    new = _new_shared(D_g, D, swept.moment, swept.users > 0 if guarded else None)  # an idle atom goes back as it came
     nonzeros = int(swept.users.sum())
     relative = swept.misfit / swept.energy if swept.energy > 0 else 0.0
     misfit = swept.misfit if relative > np.finfo(D.dtype).eps else 0.0
     return LocalUpdate(
-        global_dictionary=shared,
-        local_dictionary=D[:, rest],
-        energies=swept.energies[kept],
-        local_energies=swept.energies[rest],
-        procrustes_contribution=shared @ stretch if r_g else shared,
+        global_dictionary=new.atoms,
+        local_dictionary=D[:, new.rest],
+        energies=swept.energies[new.kept],
+        local_energies=swept.energies[new.rest],
+        procrustes_contribution=new.procrustes,
         error=float(relative**0.5),
         noise=float(swept.misfit / max(n * len(D) - nonzeros, n, 1)),
         objective=float(misfit + coder.penalty * nonzeros),
         nonzeros=float(nonzeros) / max(n, 1),
-        reassigned=reassigned,
+        reassigned=new.reassigned,
     )
+
+
+class _NewShared(NamedTuple):
+    """The client's new versions of the global atoms: which columns they are, and which of them moved."""
+
+    kept: Ints
+    rest: Ints
+    sent: NDArray[np.bool_]
+    atoms: Floats
+    procrustes: Floats
+    reassigned: int
+
+
+def _new_shared(D_g: Floats, D: Floats, moment: Floats, moves: NDArray[np.bool_] | None) -> _NewShared:
+    """Find the global atoms in the dictionary ``D`` after a step; ``moves`` are the atoms that the guard lets move."""
+    r_g = D_g.shape[1]
+    if moves is None:
+        kept, signs, reassigned = align(D_g, D)
+        sent = np.ones(r_g, dtype=bool)
+    else:  # what goes back for an atom is what this atom became: an own one is not guarded all the time
+        kept, sent, reassigned = np.arange(r_g), moves[:r_g], 0
+        signs = np.where((D_g * D[:, :r_g]).sum(axis=0) < 0, -1, 1).astype(D.dtype)
+    shared = np.where(sent, D[:, kept] * signs, D_g)
+    stretch = shared.T @ (moment[:, kept] * signs)
+    stretch = np.where(sent & sent[:, None], (stretch + stretch.T) / 2, stretch.dtype.type(0))
+    rest = np.delete(np.arange(D.shape[1]), kept)
+    return _NewShared(kept, rest, sent, shared, shared @ stretch if r_g else shared, reassigned)
 
 
 def align(reference: Floats, D: Floats) -> tuple[Ints, Floats, int]:
