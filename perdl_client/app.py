@@ -54,9 +54,10 @@ from perdl_client.data.sources import truth
 from perdl_client.identity import Identity
 from perdl_client.learning.client import ClientLearner
 from perdl_client.learning.evaluation import evaluate_client, held_out_error
-from perdl_client.learning.guard import check_received, rounded
+from perdl_client.learning.guard import rounded
 from perdl_client.learning.local_update import relative_error
 from perdl_client.learning.missing import codes_of, zero_filled
+from perdl_client.learning.received import check_received
 from perdl_client.ledger import count_round, count_run, count_start, read_ledger
 from perdl_client.model import ClientModel, carried, save_model, shares
 from perdl_client.record import record
@@ -212,6 +213,8 @@ def _scale(payload: Payload, context: Context) -> RecordDict:
     allow = _held_to_terms(identity, settings, identity.learning(settings))
     identity.check_privacy(settings)
     run, terms = payload.scalar("run", str), identity.terms()
+    if terms is not None:
+        read_ledger(identity.ledger()).check_run(run, terms, identity.name)
     counts, squares = own_scale_sums(identity, settings, memory_of(context).look(settings.dtype), allow)
     if terms is not None:
         count_run(identity.ledger(), run, terms, identity.name)

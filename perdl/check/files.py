@@ -222,7 +222,7 @@ def _weakest(profiles: Sequence[ClientProfile], spectra: Sequence[Spectrum]) -> 
 def _few(profiles: Sequence[ClientProfile]) -> list[str]:
     """Say where there are too few samples or clients for a meaningful run."""
     notes = [
-        f"{one.name} has {one.samples} samples: at least {MIN_SAMPLES} of them must use an atom, so a run may not start"
+        f"{one.name} has {one.samples} samples: at least {MIN_SAMPLES} of them must use an atom, so it may offer none"
         for one in profiles
         if one.rank and (one.samples or 0) < 10
     ]

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from common.coders import Coder
 
 Floats = NDArray[np.floating]
-Bools = NDArray[np.bool_]
 
 _BLOCK = 2**17
 """About how many numbers a block has, of samples and of codes: what a core's cache holds."""

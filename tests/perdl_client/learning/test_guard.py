@@ -17,8 +17,9 @@ from common.synthetic import generate
 from perdl_client.data.mnist import load_mnist
 from perdl_client.learning import guard
 from perdl_client.learning.client import ClientLearner
-from perdl_client.learning.guard import SHARE, check_received, passed, rounded
+from perdl_client.learning.guard import SHARE, passed, rounded
 from perdl_client.learning.local_update import local_update
+from perdl_client.learning.received import check_received
 
 D, R_G, R_L, N = 8, 4, 3, 40
 
