@@ -274,7 +274,8 @@ def _scales(Y: Columns, data: DataSettings, name: str, channels: int) -> Floats:
     Y = Y.map(lambda B: _divide(B, divisor, None)) if isinstance(Y, Stream) else _divide(Y, divisor, None)
     if data.scale == "features":
         own_each = np.where(constant, 0, _std(Y))
-        return scale * np.where(own_each > 0, own_each, 1).astype(Y.dtype)  # constant features are not scaled
+        each: Floats = np.where(own_each > 0, own_each, 1).astype(Y.dtype)  # constant features are not scaled
+        return scale * each
     own = rms(Y)
     if not own > 0:
         raise DataError(
