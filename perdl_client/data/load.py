@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -193,7 +193,9 @@ def _divided(
     parts = set_aside(samples, cut, share, stream(settings.seed, name, "held-out"))
     why = f"of {samples.data.shape[1]} samples {share:.0%} are too few to tell anything"
     if parts is not None:
-        Y, other = (_pieces(part.data, cut, settings, name) for part in (parts.training, parts.held_out))
+        # Images may have been cut in two, so that the parts have other shapes.
+        both = (parts.training, parts.held_out)
+        Y, other = (_pieces(part.data, replace(cut, shape=part.shape), settings, name) for part in both)
         left, r = Y.shape[1], learning.n_atoms or math.prod(cut.piece)
         if other.shape[1] >= FEWEST and left >= LEAST_LEFT * r:
             return Y, other, parts.units, ""
