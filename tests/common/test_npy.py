@@ -39,14 +39,14 @@ def test_numpy_writes_and_reads_the_same(array):
 def test_a_remembered_header_is_still_held_against_the_bytes_there_are(array):
     content = to_npy(array)
     from_npy(content)
-    for other in (content + b"\0", content[:-1]):
-        with pytest.raises(ValueError, match="bytes for|Error|header|EOF|magic"):
+    for other in (content + b"\0", *([content[:-1]] if array.size else [])):
+        with pytest.raises(ValueError, match=" bytes for "):
             from_npy(other)
 
 
 @pytest.mark.parametrize("length", range(0, 128, 7))
 def test_a_header_cut_short_is_an_error_of_one_kind(length):
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"[A-Za-z]"):
         from_npy(to_npy(np.arange(3.0))[:length])
 
 
