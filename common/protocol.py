@@ -252,8 +252,8 @@ def unpack(content: RecordDict, keys: Container[str] | None = None) -> Payload:
         If there is no such record or another one, something that may not be there or cannot be read, or the other side
         speaks another version.
     """
-    record = content.config_records.get(_RECORD)
-    if record is None:
+    record = content.get(_RECORD)
+    if not isinstance(record, ConfigRecord):
         raise ProtocolError("the message is not perdl's: it holds no record named perdl")
     if record.get("protocol") != PROTOCOL:
         raise ProtocolError(
@@ -313,8 +313,8 @@ def payload_bytes(content: RecordDict) -> int:
         Content of a message.
     """
     total = 0
-    for record in content.config_records.values():
-        for name, value in record.items():
+    for record in content.values():
+        for name, value in record.items() if isinstance(record, ConfigRecord) else ():
             total += len(name.encode())
             total += len(value) if isinstance(value, bytes) else len(value.encode()) if isinstance(value, str) else 8
     return total

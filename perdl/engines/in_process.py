@@ -8,9 +8,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext
+from itertools import count
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -64,7 +64,7 @@ class InProcessGrid(Grid):
         on_start: Callable[[int, int], object] = lambda done, total: None,
     ) -> None:
         self._on_start, self._started, self._counting = on_start, 0, threading.Lock()
-        self._app = client_app
+        self._app, self._number = client_app, count()
         self._record = record or (lambda message: None)
         self._answers: dict[str, Message] = {}
         self._pool = ThreadPoolExecutor(workers) if workers > 1 else None
@@ -100,7 +100,7 @@ class InProcessGrid(Grid):
         """
         questions = list(messages)
         for question in questions:
-            question.metadata.__dict__["_message_id"] = str(uuid4())
+            question.metadata.__dict__["_message_id"] = f"{self.run_id}.{next(self._number)}"
         if any(question.metadata.message_type == INITIALISE for question in questions):
             self._on_start(0, len(self._contexts))
         answers = self._answers_to(questions)
@@ -207,7 +207,7 @@ def answer_of(app: ClientApp, message: Message, contexts: Mapping[int, Context])
     except Exception as error:  # a SuperNode would report the same
         reason = f"{type(error).__name__}: {error}"
         answer = Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
-    answer.metadata.__dict__["_message_id"] = str(uuid4())
+    answer.metadata.__dict__["_message_id"] = f"{message.metadata.message_id}.answer"
     return answer
 
 
