@@ -35,9 +35,7 @@ def run(folder, *overrides, **keywords):
 @pytest.mark.parametrize("mode", ["guarded", "aggregated"])
 def test_processes_give_the_same_bits_however_many_there_are(tmp_path, mode):
     few = [] if mode == "guarded" else ["n_clients=6", "aggregation=mean"]
-    runs = [
-        run(tmp_path / f"{n}", f"privacy.mode={mode}", *few, processes=n > 0, workers=n or 1) for n in (0, 1, 3)
-    ]
+    runs = [run(tmp_path / f"{n}", f"privacy.mode={mode}", *few, processes=n > 0, workers=n or 1) for n in (0, 1, 3)]
     assert len(runs[0]) > 5
     for other in runs[1:]:
         assert other.keys() == runs[0].keys()
