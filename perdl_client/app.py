@@ -588,9 +588,9 @@ def _held_to_terms(identity: Identity, settings: Settings, learning: LearningSet
     """Refuse settings beyond the client's terms. Return what refuses too much for its number of samples."""
     terms = identity.terms()
     if terms is None:
-        return lambda d, n: None
+        return lambda d, n, in_memory: None
     terms.check_settings(settings, learning, identity.name)
-    return lambda d, n: terms.check_size(settings, learning, d, n, identity.name)
+    return lambda d, n, in_memory: terms.check_size(settings, learning, d, n, identity.name, in_memory)
 
 
 def _data(
@@ -599,7 +599,7 @@ def _data(
     run: str,
     state: ClientState | None,
     context: Context,
-    allow: Allow = lambda d, n: None,
+    allow: Allow = lambda d, n, in_memory: None,
 ) -> ClientData:
     """Return the samples, after checking that they are like those at the start of the run."""
     memory = memory_of(context)

@@ -62,12 +62,13 @@ class ClientData:
     none_held_out: str = ""
 
 
-Allow = Callable[[int, int], object]
-"""Called with numbers of features and samples before samples are cut; it raises if there are too many."""
+Allow = Callable[[int, int, bool], object]
+"""Called with numbers of features and samples, and whether these are in memory, before samples are cut; it raises if
+there are too many."""
 
 
 def load_data(
-    identity: Identity, settings: Settings, held: Samples | None = None, allow: Allow = lambda d, n: None
+    identity: Identity, settings: Settings, held: Samples | None = None, allow: Allow = lambda d, n, in_memory: None
 ) -> ClientData:
     """Return this client's samples, finite, in the run's float type, cut and preprocessed by the settings.
 
@@ -79,8 +80,9 @@ def load_data(
         The run's settings.
     held : Samples, optional
         Samples that were read from the client's file before. They may be overwritten.
-    allow : callable (int, int) -> object
-        Called with the numbers of features and of samples that there would be, before anything is done with them.
+    allow : callable (int, int, bool) -> object
+        Called with the numbers of features and of samples that there would be, and whether these are in memory, before
+        anything is done with them.
 
     Returns
     -------
@@ -219,11 +221,11 @@ def _pieces(data: Columns, cut: Cut, settings: Settings, name: str) -> Columns:
 
 def _ask(allow: Allow, samples: Samples, settings: Settings) -> None:
     cut = cut_of(settings.data, samples.shape)
-    allow(math.prod(cut.piece), cut.count(samples.data.shape[1]))
+    allow(math.prod(cut.piece), cut.count(samples.data.shape[1]), not isinstance(samples.data, Stream))
 
 
 def own_scale_sums(
-    identity: Identity, settings: Settings, held: Samples | None = None, allow: Allow = lambda d, n: None
+    identity: Identity, settings: Settings, held: Samples | None = None, allow: Allow = lambda d, n, in_memory: None
 ) -> tuple[Floats, Floats]:
     """Return this client's sums for scales that all clients agree on. Held-out samples do not count.
 
@@ -235,7 +237,7 @@ def own_scale_sums(
         The run's settings.
     held : Samples, optional
         Samples that were read from the client's file before. They are not changed.
-    allow : callable (int, int) -> object
+    allow : callable (int, int, bool) -> object
         As in :func:`load_data`.
 
     Returns

@@ -65,7 +65,7 @@ def looked_at(samples: Samples, in_order: bool = False) -> Samples:
     step = 1 if in_order or samples.in_time else -(-n // most)
     places = np.arange(0, n, step)[:most]
     which = "the first" if step == 1 else f"every {step}th, in all"
-    note = f"too large for memory: read block by block, and of {n} samples {which} {len(places)} were looked at"
+    note = f"read block by block: of {n} samples {which} {len(places)} were looked at"
     return replace(samples, data=chosen(Y, places), files=(), notes=(*samples.notes, note))
 
 

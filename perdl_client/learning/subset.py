@@ -16,6 +16,19 @@ EACH = 10
 """Samples an atom that are taken all the same."""
 
 
+def at_most(d: int, r: int) -> int:
+    """Return how many samples starts are learnt from at most.
+
+    Parameters
+    ----------
+    d : int
+        Number of features.
+    r : int
+        Number of atoms.
+    """
+    return max(MOST // max(d, 1), EACH * r)
+
+
 def few(Y: Columns, r: int, rng: np.random.Generator) -> Floats:
     """Return all samples, or of very many some that are drawn at random, in their order.
 
@@ -32,7 +45,7 @@ def few(Y: Columns, r: int, rng: np.random.Generator) -> Floats:
     -------
     (d, m) array
     """
-    n, most = Y.shape[1], max(MOST // max(len(Y), 1), EACH * r)
+    n, most = Y.shape[1], at_most(len(Y), r)
     if n <= most:
         return Y[:, :] if isinstance(Y, Stream) else Y
     return chosen(Y, np.sort(rng.choice(n, most, replace=False, shuffle=False)))
