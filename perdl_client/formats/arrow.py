@@ -91,12 +91,15 @@ def _open_ipc(path: Path, options: Options) -> Rows | None:
         whole = pyarrow.ipc.open_file(file)
         schema, n = whole.schema, sum(whole.get_batch(k).num_rows for k in range(whole.num_record_batches))
     kept = _kept(path, schema, n, options)
+    at_once = block_size(len(kept))
 
     def begin(k: int) -> Iterator[NDArray[np.floating]]:
         with path.open("rb") as file:
             whole = pyarrow.ipc.open_file(file)
             for k in range(whole.num_record_batches):
-                yield _rows_of(whole.get_batch(k), kept)
+                batch = whole.get_batch(k)
+                for i in range(0, batch.num_rows, at_once):
+                    yield _rows_of(batch.slice(i, at_once), kept)
 
     return _rows(schema, kept, n, InOrder(n, begin))
 
