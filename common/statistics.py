@@ -147,10 +147,12 @@ def rms(Y: Columns) -> float:
     Y : array or Stream
         Numbers of any shape.
     """
-    if isinstance(Y, Stream) or Y.ndim == 2:
-        if (found := whole(Y)) is None:
-            return _rms_of_blocks(Y)
-        Y = found
+    if isinstance(Y, Stream):
+        return Y.once("rms", lambda: _rms_of_blocks(Y))  # clients ask for it in every round
+    return _rms_of_blocks(Y) if Y.ndim == 2 else _rms(Y)
+
+
+def _rms(Y: Floats) -> float:
     squares = np.square(Y, dtype=np.float64)
     mean = float(np.mean(squares))
     if np.isnan(mean):
@@ -160,6 +162,8 @@ def rms(Y: Columns) -> float:
 
 
 def _rms_of_blocks(Y: Columns) -> float:
+    if (one_block := whole(Y)) is not None:
+        return _rms(one_block)
     total, count = 0.0, 0
     for B in blocks(Y):
         squares = np.square(B, dtype=np.float64)

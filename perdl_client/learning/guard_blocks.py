@@ -63,13 +63,8 @@ def movable(Y: Columns, D: Floats, coder: Coder, min_samples: int) -> Movable:
     Movable
     """
     moves = np.ones(D.shape[1], bool)
-    residuals, users = np.empty(Y.shape[1]), np.zeros(D.shape[1], np.intp)
-    for places, B, X in _coded(Y, D, coder):
-        residuals[places] = column_energies(B - D @ X)
-        users += np.count_nonzero(X, axis=1)
-    enough = users >= max(min_samples, 1)
     while True:
-        left, weights = _held(Y, D, coder, residuals, moves & enough, moves)
+        left, weights = _held(Y, D, coder, moves, min_samples)
         if np.array_equal(left, moves):
             return Movable(moves, weights)
         moves = left  # without an atom's part, samples are shorter, so shares are others
@@ -118,17 +113,21 @@ def _without(B: Floats, D: Floats, X: Floats, moves: Bools) -> tuple[Floats, Flo
     return B - D[:, ~moves] @ X[~moves], np.where(moves[:, None], X, X.dtype.type(0))
 
 
-def _held(Y: Columns, D: Floats, coder: Coder, residuals: Floats, moves: Bools, before: Bools) -> tuple[Bools, Floats]:
-    """Return which of the atoms ``moves`` still do, and the samples' weights.
+def _held(Y: Columns, D: Floats, coder: Coder, before: Bools, min_samples: int) -> tuple[Bools, Floats]:
+    """Return which of the atoms that moved ``before`` still do, and the samples' weights.
 
-    ``residuals`` (n,) are squared norms of what is left of the samples. The atoms that did not move ``before`` have no
-    part in the samples.
+    The atoms that did not move before have no part in the samples.
     """
-    made = np.empty(Y.shape[1])
+    n, r = Y.shape[1], D.shape[1]
+    made, residuals, users, kept = np.empty(n), np.empty(n), np.zeros(r, np.intp), np.ones(n)  # squares of the weights
+    sizes, terms, known = (made, residuals), [_Terms(r, n) for _ in range(2)], kept
     for places, B, X in _coded(Y, D, coder):
-        made[places] = column_energies(_without(B, D, X, before)[0])
-    sizes, kept = (made, residuals), np.ones(Y.shape[1])  # squares of the weights
-    terms, known = _terms(Y, D, coder, sizes, kept), kept
+        made[places], residuals[places] = column_energies(_without(B, D, X, before)[0]), column_energies(B - D @ X)
+        users += np.count_nonzero(X, axis=1)
+        squares = np.square(X, dtype=np.float64)
+        for one, size in zip(terms, sizes, strict=True):
+            one.add(squares * size[places])
+    moves = before & (users >= max(min_samples, 1))
     resting = terms[1].total <= (ROUNDING * float(np.finfo(Y.dtype).eps)) ** 2 * terms[0].total
     for k in range(PASSES + 1):
         start = kept
@@ -156,23 +155,23 @@ def _held(Y: Columns, D: Floats, coder: Coder, residuals: Floats, moves: Bools, 
     return moves, np.sqrt(kept)
 
 
-@dataclass(frozen=True)
 class _Terms:
-    """Sums (r,) of the atoms' squared terms, and the largest of them (r, m), falling."""
+    """Sums (r,) of the atoms' squared terms over blocks, and the largest of them (r, m), falling."""
 
-    total: Floats
-    largest: Floats
+    def __init__(self, r: int, n: int) -> None:
+        self.total, self.largest = np.zeros(r), np.full((r, min(N_LARGEST, n)), -np.inf)
+
+    def add(self, E: Floats) -> None:
+        self.total += E.sum(axis=1)
+        rows = np.flatnonzero(E.max(axis=1) > self.largest[:, -1])
+        self.largest[rows] = n_largest(np.hstack([self.largest[rows], E[rows]]), self.largest.shape[1])
 
 
 def _terms(Y: Columns, D: Floats, coder: Coder, sizes: tuple[Floats, ...], kept: Floats) -> list[_Terms]:
     """Return the squared terms for each kind of size of the samples, in one pass."""
-    r, m = D.shape[1], min(N_LARGEST, Y.shape[1])
-    totals, largest = [np.zeros(r) for _ in sizes], [np.full((r, m), -np.inf) for _ in sizes]
+    found = [_Terms(D.shape[1], Y.shape[1]) for _ in sizes]
     for places, _, X in _coded(Y, D, coder):
         squares = np.square(X, dtype=np.float64) * kept[places]
-        for size, total, top in zip(sizes, totals, largest, strict=True):
-            E = squares * size[places]
-            total += E.sum(axis=1)
-            rows = np.flatnonzero(E.max(axis=1) > top[:, -1])
-            top[rows] = n_largest(np.hstack([top[rows], E[rows]]), m)
-    return [_Terms(total, top) for total, top in zip(totals, largest, strict=True)]
+        for one, size in zip(found, sizes, strict=True):
+            one.add(squares * size[places])
+    return found
