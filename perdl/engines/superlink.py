@@ -34,19 +34,6 @@ STOP_LIMIT = 5.0  # seconds, first for the SuperLink, then for its children
 SUBMIT_LIMIT = 60.0
 CALL_LIMIT = 60.0  # long: a SuperLink may hang while the machine swaps; a dead one refuses at once
 
-# Flower's command, but it also ends when its parent is gone, even after kill -9.
-_CHILD = """
-import os, signal, sys, threading, time
-from flwr.superlink.cli.flower_superlink import flower_superlink
-def watch(parent):
-    while os.getppid() == parent:
-        time.sleep(0.3)
-    os.kill(os.getpid(), signal.SIGTERM)
-threading.Thread(target=watch, args=(int(sys.argv.pop(1)),), daemon=True).start()
-sys.argv[0] = "flower-superlink"
-flower_superlink()
-"""
-
 
 @contextmanager
 def superlink(
@@ -78,7 +65,8 @@ def superlink(
     host, port = check_address(address)
     home.mkdir(parents=True, exist_ok=True)
     log.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-P", "-c", _CHILD, str(os.getpid()), "--host", host, "--port", str(port)]
+    module = "perdl.engines.superlink_process"
+    command = [sys.executable, "-P", "-m", module, str(os.getpid()), "--host", host, "--port", str(port)]
     if certs is None:
         command += ["--insecure"]
     else:
