@@ -138,7 +138,7 @@ def finished_run(tmp_path_factory):
         ]
         wait_for(lambda: all(node.told("waiting") for node in nodes))
         with superlink(address, folder / "home", log=folder / "log"):
-            run_id = submit(bundle, address, folder / "home")
+            run_id = submit(bundle, address)
             wait_for(lambda: run_status(run_id, address)[0].startswith("finished"))
             status = run_status(run_id, address)
             for node in nodes:
