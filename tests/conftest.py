@@ -9,6 +9,20 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1", RAY_USAGE_STATS_ENABLED="0")
+# Several tests run at a time: threads of BLAS, here and in the processes that tests start, would only wait for cores.
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+
+COSTLY = {"started", "secured", "finished_run", "site", "quick"}
+"""Fixtures of a module that take ten seconds or more."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the tests that share a costly fixture in one process, so that it is made once."""
+    for item in items:
+        for name in COSTLY.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.xdist_group(name))
 
 
 @pytest.fixture(scope="session")
