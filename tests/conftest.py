@@ -17,12 +17,10 @@ COSTLY = {"started", "secured", "finished_run", "site", "quick"}
 """Fixtures of a module that take ten seconds or more."""
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """Run the tests that share a costly fixture in one process, so that it is made once."""
-    for item in items:
-        for name in COSTLY.intersection(getattr(item, "fixturenames", ())):
-            item.add_marker(pytest.mark.xdist_group(name))
+    for name in COSTLY.intersection(getattr(item, "fixturenames", ())):
+        item.add_marker(pytest.mark.xdist_group(name))
 
 
 @pytest.fixture(scope="session")
