@@ -66,10 +66,10 @@ class Processes:
         except subprocess.TimeoutExpired:
             pytest.fail(f"{label} did not end:\n{self.log(label)}")
 
-    def wait_for_round(self, t: int, folder: str = "served", seconds: float = 120) -> None:
+    def wait_for_round(self, t: int, folder: str = "served", seconds: float = 240) -> None:
         self.wait_for(lambda: len(self.rounds(folder)) >= t, seconds)
 
-    def wait_for(self, condition, seconds: float = 120.0) -> None:
+    def wait_for(self, condition, seconds: float = 240.0) -> None:
         end = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > end:
