@@ -203,7 +203,7 @@ def serve(
             members.update()
         on_ready()
         bundle = write_bundle(home / "bundle", {**settings.flat(), **more}, serverapp=app)
-        run_id = submit(bundle, address, home, certs)
+        run_id = submit(bundle, address, certs)
         status = details = ""
         try:
             while not status.startswith("finished"):
