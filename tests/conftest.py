@@ -29,6 +29,7 @@ class Scheduling(LoadScopeScheduling):
         return file if file.endswith(TOGETHER) else nodeid
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     return Scheduling(config, log)
 
