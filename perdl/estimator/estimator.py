@@ -42,21 +42,21 @@ class PerDL(Outcome):
         Largest number of rounds T.
     tolerance : float
         Stop when no atom of D^g moves more than this.
-    learner : {"orthogonal", "gradient", "projected", "coordinate"}
+    learner : {"orthogonal", "gradient", "projected", "coordinate", "online"}
         The step by which a client improves its dictionary.
     step_size : float
         Step of the other learners than "orthogonal", in units of 1 / ||X X'||_2.
-    coder : {"hard-threshold", "top-k", "omp"}
+    coder : {"hard-threshold", "top-k", "omp", "ols", "omp-threshold"}
         How samples are written with atoms.
     threshold : float
         "hard-threshold" keeps codes of at least this size.
     threshold_unit : {"data", "rms"}
         Unit of thresholds: that of the data, or the root mean square of a client's data.
     n_nonzero : int
-        Atoms that a sample may use with "top-k" and "omp".
+        Atoms that a sample may use with "top-k", "omp" and "ols".
     outliers : {"keep", "mask"}
         "mask" finds wild entries and wild samples, which then count as missing.
-    start : {"warm-up", "svd", "random", "identity"}
+    start : {"warm-up", "svd", "samples", "random", "identity"}
         A client's first dictionary.
     warmup_steps : int
         Steps of the warm-up, each with a smaller threshold.

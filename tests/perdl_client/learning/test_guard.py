@@ -52,7 +52,7 @@ def crafted(Y, own):
     }
 
 
-CODER_NUMBERS = {"hard-threshold": 0.5, "top-k": 2, "omp": 2, "omp-threshold": 0.5}
+CODER_NUMBERS = {"hard-threshold": 0.5, "top-k": 2, "omp": 2, "ols": 2, "omp-threshold": 0.5}
 
 
 class Spy:
@@ -177,7 +177,7 @@ def test_where_it_need_not_act_no_bit_changes(learner, coder):
         np.testing.assert_array_equal(getattr(held, name), value, err_msg=name)
 
 
-@pytest.mark.parametrize("learner", ["orthogonal", "coordinate"])
+@pytest.mark.parametrize("learner", ["orthogonal", "coordinate", "online"])
 def test_without_noise_the_truth_stays_where_it_is_though_samples_count_less(learner):
     known = generate(0, "client-1", n_features=6, n_global=3, n_local=3, n_samples=40)
     D_g, D_l, coder = known.global_dictionary, known.local_dictionary, HardThreshold(0.15)
@@ -244,7 +244,7 @@ def test_what_the_first_dictionary_sends_is_of_enough_samples():
     Y[:, 0] *= 20
     for threshold in (1.0, 5.0, 8.0):
         told = {"start": "identity", "warmup_steps": 1, "threshold": threshold, "n_global": 0}
-        for learner in ("gradient", "orthogonal", "coordinate"):
+        for learner in ("gradient", "orthogonal", "coordinate", "online"):
             settings = settings_from_values({**told, "learner": learner})
             client = ClientLearner(Y, settings.for_client("a"), 0, "a", guarded=True)
             move = client.start().atoms - np.eye(30)[:, client.start().used]
