@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
+from common import online
 from common.aggregations import AGGREGATIONS
 from common.coders import CODERS, HardThreshold, TopK
 from common.learners import LEARNERS, product
@@ -17,7 +18,7 @@ from common.synthetic import generate
 from perdl_client.data.mnist import load_mnist
 from perdl_client.learning import guard
 from perdl_client.learning.client import ClientLearner
-from perdl_client.learning.guard import SHARE, passed, rounded
+from perdl_client.learning.guard import SHARE, Coded, guarded_step, passed, rounded
 from perdl_client.learning.local_update import local_update
 from perdl_client.learning.received import check_received
 
@@ -166,8 +167,44 @@ def test_a_step_is_the_learners_of_the_weighted_samples():
     np.testing.assert_allclose(slope.global_dictionary[:, sent], wanted[:, :R_G][:, sent], atol=1e-12)
 
 
+@pytest.mark.parametrize("coder", sorted(CODERS))
+@pytest.mark.parametrize("least", [2, 5])
+def test_each_block_of_a_learner_that_sums_in_blocks_passes_alone(monkeypatch, coder, least):
+    """So a sum of blocks passes too: no block gives an atom more of one sample than the guard allows."""
+    monkeypatch.setattr(online, "BLOCK", 10)
+    monkeypatch.setattr(online, "_SAMPLES", 0)
+    Y, own = samples()
+    D_g = crafted(Y, own)["random"]
+    D_all, spy = np.hstack([D_g, own]), Spy(monkeypatch)
+    coded = []
+    make = CODERS[coder].make(CODER_NUMBERS[coder])
+
+    def code(B, D):
+        coded.append((B, D, make(B, D)))
+        return coded[-1][2]
+
+    step, seen, _ = guarded_step(LEARNERS["online"], Y, D_all, Coded(code), 0.5, least)
+    assert step.codes is None
+    assert len(coded) >= 4
+    total, allowed = {}, np.zeros(D_all.shape[1], dtype=bool)
+    for (A, W), (B, D, X) in zip(spy.seen[::2], coded, strict=True):
+        held = passed(B, D, X, least).codes
+        for j in np.flatnonzero(W.any(axis=1)):
+            made, moving = sizes(A, W[j], B, D, held)
+            assert np.count_nonzero(W[j]) >= least
+            assert holds(made)
+            assert sum(moving) <= 1e-26 * sum(made) or holds(moving)
+            allowed[j] = True
+            total.setdefault(j, []).extend(made)
+    assert allowed.any() or least == 5
+    assert all(holds(terms) for terms in total.values())
+    np.testing.assert_array_equal(seen.moves, allowed)
+    np.testing.assert_array_equal(step.dictionary[:, ~allowed], D_all[:, ~allowed])
+
+
 @pytest.mark.parametrize(("learner", "coder"), itertools.product(sorted(LEARNERS), sorted(CODERS)))
-def test_where_it_need_not_act_no_bit_changes(learner, coder):
+def test_where_it_need_not_act_no_bit_changes(monkeypatch, learner, coder):
+    monkeypatch.setattr(online, "BLOCK", 4000)  # in small blocks that fit well, one sample may have most of what is left
     known = generate(0, "client-1", n_features=8, n_global=4, n_local=3, n_samples=4000, sparsity=0.3, noise=0.05)
     rng = np.random.default_rng(0)
     near = np.linalg.qr(np.hstack([known.global_dictionary, known.local_dictionary]) + 0.1 * rng.random((8, 7))).Q
@@ -315,3 +352,18 @@ def test_what_no_honest_server_sends_is_refused():
 @pytest.mark.parametrize(("value", "told"), [(0.123456, 0.123), (1.23456e-16, 1.23e-16), (123456.0, 123000.0), (0, 0)])
 def test_figures_are_told_with_three_digits(value, told):
     assert rounded(value) == told
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+def test_a_start_from_samples_is_none_of_them_with_the_guard(guarded):
+    rng = np.random.default_rng(0)
+    Y = rng.standard_normal((30, 60))
+    Y[:, 0] *= 20
+    told = {"start": "samples", "warmup_steps": 0, "learner": "online", "n_atoms": 12, "n_global": 0, "threshold": 0.0}
+    settings = settings_from_values({**told, "data": {"source": "files"}})
+    client = ClientLearner(Y, settings.for_client("a"), 0, "a", guarded=guarded)
+    cosines = np.abs(client.dictionary.T @ Y / np.linalg.norm(Y, axis=0))
+    if guarded:
+        assert cosines.max() < 0.85
+    else:
+        np.testing.assert_allclose(cosines.max(axis=1), 1)

@@ -1,0 +1,64 @@
+"""Claims of the start from samples."""
+
+import numpy as np
+import pytest
+
+from common.errors import SettingsError
+from common.settings import settings_from_values
+from perdl_client.learning.samples_start import samples_start
+
+
+def samples(d=8, n=40):
+    return np.random.default_rng(0).standard_normal((d, n))
+
+
+def matches(D, Y):
+    """Which sample each atom is, -1 if none."""
+    cosines = np.abs(D.T @ Y) / np.linalg.norm(Y, axis=0)
+    return np.where(cosines.max(axis=1) > 1 - 1e-12, cosines.argmax(axis=1), -1)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_atoms_are_different_samples_of_norm_one(dtype):
+    Y = samples()
+    D = samples_start(Y.astype(dtype), 12, np.random.default_rng(1))
+    assert D.dtype == dtype
+    np.testing.assert_allclose(np.linalg.norm(D, axis=0), 1, rtol=1e-6)
+    cosines = np.abs(D.T @ Y) / np.linalg.norm(Y, axis=0)
+    assert len(set(cosines.argmax(axis=1))) == 12
+    np.testing.assert_allclose(cosines.max(axis=1), 1, rtol=1e-6)
+
+
+def test_atoms_beyond_the_samples_and_of_zero_samples_are_random():
+    Y = samples(n=5)
+    Y[:, 3] = 0
+    found = matches(samples_start(Y, 9, np.random.default_rng(1)), np.where(Y == 0, 1e-9, Y))
+    assert sorted(found[found >= 0]) == [0, 1, 2, 4]
+    D = samples_start(np.zeros((8, 0)), 3, np.random.default_rng(1))
+    np.testing.assert_allclose(np.linalg.norm(D, axis=0), 1)
+
+
+@pytest.mark.parametrize("least", [2, 5])
+def test_with_the_guard_an_atom_is_a_sum_of_so_many_samples_of_which_none_is_half(least):
+    Y = samples()
+    Y[:, 7] *= 100
+    D = samples_start(Y, 30, np.random.default_rng(1), min_samples=least)
+    assert (matches(D, Y) < 0).all()
+    assert np.abs(D.T @ Y[:, 7]).max() < 0.9 * np.linalg.norm(Y[:, 7])
+    few = samples_start(Y[:, : least - 1], 4, np.random.default_rng(1), min_samples=least)
+    assert (matches(few, Y) < 0).all()
+    summed = samples_start(np.eye(40), 30, np.random.default_rng(1), min_samples=least)
+    assert (np.count_nonzero(summed, axis=0) == least).all()
+
+
+def test_what_was_not_measured_counts_as_zero():
+    Y = samples()
+    holes = Y.copy()
+    holes[2, ::3] = np.nan
+    D = samples_start(holes, 12, np.random.default_rng(1))
+    np.testing.assert_array_equal(D, samples_start(np.nan_to_num(holes), 12, np.random.default_rng(1)))
+
+
+def test_orthonormal_learners_refuse_it():
+    with pytest.raises(SettingsError, match='start = "samples": must be another one with learner = "orthogonal"'):
+        settings_from_values({"start": "samples"})
