@@ -19,6 +19,22 @@ from numpy.typing import NDArray
 
 from common.pursuit import ols, omp
 
+__all__ = [
+    "CODERS",
+    "OLS",
+    "OMP",
+    "SELECTING",
+    "Coder",
+    "CoderKind",
+    "HardThreshold",
+    "ThresholdOMP",
+    "TopK",
+    "hard_threshold",
+    "ols",
+    "omp",
+    "top_k",
+]
+
 Floats = NDArray[np.floating]
 
 
@@ -173,7 +189,7 @@ class OMP:
 
 @dataclass(frozen=True)
 class OLS(OMP):
-    """Orthogonal least squares with at most ``k`` atoms a sample: each atom taken is the one that lowers the error most.
+    """Orthogonal least squares with at most ``k`` atoms a sample: each atom taken lowers the error most.
 
     Parameters
     ----------

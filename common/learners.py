@@ -215,7 +215,8 @@ def online_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5, prod
     r"""One pass over blocks of samples, each coded with the dictionary that the blocks before it left.
 
     .. math:: X_t = \text{coder}(Y_t, D), \qquad
-              D \leftarrow \text{one pass over the atoms that lowers } \sum_{s \le t} w_{st} \lVert Y_s - D X_s\rVert_F^2
+              D \leftarrow \text{one pass over the atoms that lowers }
+              \sum_{s \le t} w_{st} \lVert Y_s - D X_s\rVert_F^2
 
     Parameters
     ----------
@@ -233,7 +234,8 @@ def online_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5, prod
     Returns
     -------
     Step
-        ``codes`` is None if there was more than one block. Atoms that no sample uses stay as they are; the others have norm 1.
+        ``codes`` is None if there was more than one block. Atoms that no sample uses stay as they are; the others have
+        norm 1.
 
     Notes
     -----

@@ -38,7 +38,8 @@ class LearningSettings(SettingsTable):  # numpydoc ignore=PR01
         "keep", description="mask: wild entries and wild samples are found, and count as missing"
     )
     start: Literal["warm-up", "svd", "samples", "random", "identity"] = Field(
-        "warm-up", description="a client's first dictionary; warm-up: learnt from random ones; samples: from some of its samples"
+        "warm-up",
+        description="a client's first dictionary; warm-up: learnt from random ones; samples: from some of its samples",
     )
     warmup_steps: int = Field(20, ge=0, description="learner steps of the start, thresholds shrinking")
     warmup_threshold: float = Field(0.8, ge=0, description="threshold of the first warm-up step, in threshold_unit")
@@ -70,7 +71,9 @@ class LearningSettings(SettingsTable):  # numpydoc ignore=PR01
     @model_validator(mode="after")
     def _start_fits(self) -> Self:
         if self.start == "samples" and LEARNERS[self.learner].orthonormal:
-            raise ValueError(f'start = "samples": must be another one with learner = "{self.learner}"; samples are not orthogonal')
+            raise ValueError(
+                f'start = "samples": must be another one with learner = "{self.learner}"; samples are not orthogonal'
+            )
         return self
 
     @property

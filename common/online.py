@@ -1,18 +1,18 @@
 r"""The online learner: one pass over blocks of samples, each coded with the dictionary that those before it left.
 
-A pass improves the dictionary once a block, so it is worth several steps of a learner that codes all samples first. After
-block t with the samples :math:`Y_t` and their codes :math:`X_t`
+A pass improves the dictionary once a block, so it is worth several steps of a learner that codes all samples first.
+After block t with the samples :math:`Y_t` and their codes :math:`X_t`
 
 .. math:: B \leftarrow \beta_t B + Y_t X_t^\top, \qquad A \leftarrow \beta_t A + X_t X_t^\top, \qquad
           \beta_t = (1 - 1 / t)^\rho ,
 
-and one pass over the atoms lowers :math:`\operatorname{tr}(D A D^\top) - 2 \operatorname{tr}(D B^\top)`, which is the squared
-error of the samples in the sums. The codes of early blocks belong to a worse dictionary: they fade, the faster the more
-samples there are. Few samples make one block.
+and one pass over the atoms lowers :math:`\operatorname{tr}(D A D^\top) - 2 \operatorname{tr}(D B^\top)`, which but for
+a constant is the squared error of the samples in the sums. The codes of early blocks belong to a worse dictionary: they
+fade, the faster the more samples there are. Few samples make one block.
 
-Source: Mairal, Bach, Ponce and Sapiro 2010, "Online learning for matrix factorization and sparse coding", algorithms 1 and
-2, sections 3.4.2 and 3.4.3. There, each atom is scaled to norm 1 before the next is moved; here all are after the pass, and the
-sums with them, so that a pass is one product and one triangular system.
+Source: Mairal, Bach, Ponce and Sapiro 2010, "Online learning for matrix factorization and sparse coding", algorithms 1
+and 2, sections 3.4.2 and 3.4.3. There, each atom is scaled to norm 1 before the next is moved; here all are after the
+pass, and the sums with them, so that a pass is one product and one triangular system.
 """
 
 from __future__ import annotations

@@ -2,20 +2,20 @@ r"""Greedy pursuit of all samples at once, on the Gram matrix of the atoms.
 
 .. math:: \min_x \lVert y - D x\rVert^2, \qquad \lVert x\rVert_0 \le k, \qquad \text{one atom more in each step}
 
-A step takes one atom for every sample. With :math:`q` the part of this atom off those taken before, scaled to unit norm,
-the least squares on all atoms taken change by :math:`z q`, :math:`z = q^\top y`; so the correlations :math:`D^\top r` with
-the residual fall by :math:`z D^\top q`. As a combination of atoms, :math:`q = D c`, and :math:`D^\top q = (D^\top D)\, c`:
-one matrix product for all samples, and no residual is formed. Which atom is taken:
+A step takes one atom for every sample. Let :math:`q` be the part of this atom off those taken before, scaled to unit
+norm, and :math:`z = q^\top y`. Least squares on all atoms taken change by :math:`z q`, so the correlations
+:math:`D^\top r` with the residual fall by :math:`z D^\top q`. As a combination of atoms :math:`q = D c`, so
+:math:`D^\top q = (D^\top D)\, c`: one matrix product for all samples, and no residual is formed. Which atom is taken:
 
 - *orthogonal matching pursuit* (OMP): the one that is most correlated with the residual;
-- *orthogonal least squares* (OLS): the one that lowers the error most. Of atom j the part off those taken has the squared
-  norm :math:`1 - \sum (D_j^\top q)^2`, so this is the largest :math:`(D_j^\top r)^2` over it. The error with k atoms is some
-  percent below that of OMP, at a fifth more time.
+- *orthogonal least squares* (OLS): the one that lowers the error most. The part of atom j off those taken has the
+  squared norm :math:`1 - \sum (D_j^\top q)^2`; the error falls by :math:`(D_j^\top r)^2` over it. With k atoms it
+  is some percent below that of OMP, at a fifth more time.
 
 Samples go by blocks that a core's cache holds.
 
-Sources: Pati, Rezaiifar and Krishnaprasad 1993 (OMP); Chen, Billings and Luo 1989 (OLS); Rubinstein, Zibulevsky and Elad
-2008, "Efficient implementation of the K-SVD algorithm using batch orthogonal matching pursuit".
+Sources: Pati, Rezaiifar and Krishnaprasad 1993 (OMP); Chen, Billings and Luo 1989 (OLS); Rubinstein, Zibulevsky and
+Elad 2008, "Efficient implementation of the K-SVD algorithm using batch orthogonal matching pursuit".
 """
 
 from __future__ import annotations
@@ -115,10 +115,12 @@ def _pursue(
     rows, first = np.arange(n), np.arange(0, n * r, r)
     room, s = min(_ROOM, k), 0
     support, weights = np.zeros((room, n), dtype=np.int32), np.zeros((room, n))
-    directions = np.zeros((room, room, n))  # of a sample: q is a combination of atoms i, with weights [i, j] for its j-th
+    directions = np.zeros(
+        (room, room, n)
+    )  # of a sample: q is a combination of atoms i, with weights [i, j] for its j-th
     score, dense, spare, sparse, free = work[:, :n]
     sparse.fill(0)
-    # Squared norms of the atoms' parts off those taken, and a little more, so that it is not zero of atoms in their span.
+    # Squared norms of the atoms' parts off those taken, and a little more: not zero for atoms in their span.
     free.fill(1 + 100 * np.finfo(dtype).eps)
     np.abs(correlation, out=score)
     for s in range(k):
@@ -140,7 +142,7 @@ def _pursue(
         if s == room:
             more = min(room, k - room)
             room += more
-            support, weights = (np.pad(A, ((0, more), (0, 0))) for A in (support, weights))
+            support, weights = np.pad(support, ((0, more), (0, 0))), np.pad(weights, ((0, more), (0, 0)))
             directions = np.pad(directions, ((0, more), (0, more), (0, 0)))
         c = _direction(exact, directions[:s, :s], support[:s], best, r)
         if left < len(rows):

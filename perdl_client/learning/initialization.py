@@ -5,8 +5,8 @@ et al. 2022, algorithm 4). It keeps the result with the least objective
 
 .. math:: \lVert Y - DX\rVert_F^2 + \text{penalty} \cdot \lVert X\rVert_0 .
 
-``svd``, ``identity`` and ``samples`` warm up the left singular vectors, the first unit vectors, or samples. ``random`` is a
-random dictionary without warm-up.
+``svd``, ``identity`` and ``samples`` warm up the left singular vectors, the first unit vectors, or samples. ``random``
+is a random dictionary without warm-up.
 """
 
 from __future__ import annotations

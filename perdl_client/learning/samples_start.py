@@ -1,7 +1,7 @@
 r"""A start from samples: each atom is one sample, or with the guard a sum of several, scaled to norm 1.
 
-Such atoms lie where the samples do, so a learner of atoms that need not be orthogonal needs far fewer steps than from random
-ones. It is the common start of dictionary learning.
+Such atoms lie where the samples do, so a learner of atoms that need not be orthogonal needs far fewer steps than from
+random ones. It is the common start of dictionary learning.
 """
 
 from __future__ import annotations

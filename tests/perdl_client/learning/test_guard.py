@@ -204,7 +204,9 @@ def test_each_block_of_a_learner_that_sums_in_blocks_passes_alone(monkeypatch, c
 
 @pytest.mark.parametrize(("learner", "coder"), itertools.product(sorted(LEARNERS), sorted(CODERS)))
 def test_where_it_need_not_act_no_bit_changes(monkeypatch, learner, coder):
-    monkeypatch.setattr(online, "BLOCK", 4000)  # in small blocks that fit well, one sample may have most of what is left
+    monkeypatch.setattr(
+        online, "BLOCK", 4000
+    )  # in small blocks that fit well, one sample may have most of what is left
     known = generate(0, "client-1", n_features=8, n_global=4, n_local=3, n_samples=4000, sparsity=0.3, noise=0.05)
     rng = np.random.default_rng(0)
     near = np.linalg.qr(np.hstack([known.global_dictionary, known.local_dictionary]) + 0.1 * rng.random((8, 7))).Q
