@@ -108,7 +108,12 @@ def first_dictionary(
             D = _guarded_start(Y, D, rng, min_samples)
         return warm_up(Y, D, learner, coder, product=product, last=last, **schedule(learning, size))
     if learning.start == "samples":
-        D = samples_start(Y, r, rng, product, min_samples)
+        if min_samples is not None:
+            raise SettingsError(
+                f'start = "samples": shows samples of {name}, which the guard is there to hide; choose another start, '
+                'or set privacy = "none"'
+            )
+        D = samples_start(Y, r, rng, product)
         return warm_up(Y, D, learner, coder, product=product, **schedule(learning, size))
     many = learning.n_restarts
     return best_warm_up(

@@ -10,6 +10,7 @@ import pytest
 from common import online
 from common.aggregations import AGGREGATIONS
 from common.coders import CODERS, HardThreshold, TopK
+from common.errors import SettingsError
 from common.learners import LEARNERS, product
 from common.polar import polar_factor
 from common.protocol import ProtocolError
@@ -356,16 +357,12 @@ def test_figures_are_told_with_three_digits(value, told):
     assert rounded(value) == told
 
 
-@pytest.mark.parametrize("guarded", [False, True])
-def test_a_start_from_samples_is_none_of_them_with_the_guard(guarded):
-    rng = np.random.default_rng(0)
-    Y = rng.standard_normal((30, 60))
-    Y[:, 0] *= 20
-    told = {"start": "samples", "warmup_steps": 0, "learner": "online", "n_atoms": 12, "n_global": 0, "threshold": 0.0}
-    settings = settings_from_values({**told, "data": {"source": "files"}})
-    client = ClientLearner(Y, settings.for_client("a"), 0, "a", guarded=guarded)
-    cosines = np.abs(client.dictionary.T @ Y / np.linalg.norm(Y, axis=0))
-    if guarded:
-        assert cosines.max() < 0.85
-    else:
-        np.testing.assert_allclose(cosines.max(axis=1), 1)
+def test_a_client_with_the_guard_starts_from_no_samples():
+    told = {"start": "samples", "learner": "online", "n_atoms": 12, "n_global": 0, "data": {"source": "files"}}
+    settings = settings_from_values({**told, "privacy": "none"})
+    Y = np.random.default_rng(0).standard_normal((30, 60))
+    with pytest.raises(SettingsError, match='start = "samples": shows samples of ada'):
+        ClientLearner(Y, settings.for_client("ada"), 0, "ada", guarded=True).start()
+    for mode in ("guarded", "masked", "aggregated"):
+        with pytest.raises(SettingsError, match=f'with privacy = "{mode}"'):
+            settings_from_values({**told, "privacy": mode})
