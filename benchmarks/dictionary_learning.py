@@ -117,7 +117,7 @@ def scikit_learn(method: str) -> Callable[[Problem, int], Iterator[Point]]:
         kind = importlib.import_module("sklearn.decomposition").MiniBatchDictionaryLearning
         Y = np.ascontiguousarray(p.Y.T)
         for alpha in (0.1, 0.3):
-            for epochs in ((2, 10) if p.name == "A" else (1, 2)) if method == "cd" else (1,):
+            for epochs in ((10, 40) if p.name == "A" else (1, 3)) if method == "cd" else (2,):
                 told = {"alpha": alpha, "max_iter": epochs, "batch_size": 256, "fit_algorithm": method}
                 model = kind(p.r, **told, tol=0, max_no_improvement=None, random_state=seed)
                 seconds, _ = timed(lambda model=model: model.fit(Y))
