@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from common.errors import PerdlError
 
 
-def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+def write_atomically(path: Path, write: Callable[[IO[bytes]], object], *, durable: bool = True) -> None:
     """Write a temporary file in the same folder, flush it to the disk, and rename it.
 
     Parameters
@@ -24,6 +24,8 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         Target file. Its folder is created.
     write : callable
         Called with the open binary file.
+    durable : bool
+        Whether to wait until the disk has it, so that it survives a power failure.
 
     Raises
     ------
@@ -36,14 +38,15 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         with name.open("xb") as file:
             write(file)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         os.replace(name, path)
     except BaseException as error:
         name.unlink(missing_ok=True)
         if isinstance(error, OSError):  # on a full disk it names no file, else the temporary one
             error.filename, error.filename2 = str(path), None
         raise
-    if os.name == "posix":  # make the rename survive a power failure
+    if durable and os.name == "posix":  # make the rename survive a power failure
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -102,24 +105,28 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
-def write_npz(path: Path, **arrays: NDArray[Any]) -> None:
+def write_npz(path: Path, *, durable: bool = True, **arrays: NDArray[Any]) -> None:
     """Write arrays as ``.npz`` atomically, without pickling.
 
     Parameters
     ----------
     path : Path
         Target file. Its folder is created.
+    durable : bool
+        As for :func:`write_atomically`.
     **arrays : array
         Arrays by name.
     """
-    write_atomically(path, lambda file: np.savez(file, allow_pickle=False, **arrays))
+    write_atomically(path, lambda file: np.savez(file, allow_pickle=False, **arrays), durable=durable)
 
 
 class ForeignFileError(Exception):
     """A file is damaged or of another kind than expected."""
 
 
-def write_record(path: Path, kind: str, version: int, head: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+def write_record(
+    path: Path, kind: str, version: int, head: Mapping[str, Any], arrays: Mapping[str, Any], *, durable: bool = True
+) -> None:
     """Write arrays and plain values as one ``.npz``, atomically and without pickling.
 
     Parameters
@@ -134,9 +141,11 @@ def write_record(path: Path, kind: str, version: int, head: Mapping[str, Any], a
         Plain values, stored as JSON under the name ``head``.
     arrays : mapping of str to array
         Arrays by name.
+    durable : bool
+        As for :func:`write_atomically`.
     """
     text = json.dumps({"kind": kind, "version": version, **plain(head)})
-    write_npz(path, head=np.array(text), **arrays)
+    write_npz(path, durable=durable, head=np.array(text), **arrays)
 
 
 def read_record(path: Path, kind: str, version: int) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

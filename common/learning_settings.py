@@ -56,6 +56,7 @@ class LearningSettings(SettingsTable):  # numpydoc ignore=PR01
         description="samples that must use an atom before it moves or is sent; a client may itself ask for more",
     )
     refine_steps: int = Field(0, ge=0, description="steps on a client's own atoms alone before each update")
+    local_steps: int = Field(1, ge=1, description="updates that a client does in each round before it answers")
 
     @field_validator("threshold", "warmup_threshold")
     @classmethod

@@ -67,7 +67,6 @@ Both sides refuse what these tables do not list: another name, another record, a
 
 from __future__ import annotations
 
-import io
 import math
 import re
 from collections.abc import Container, Mapping
@@ -80,7 +79,7 @@ from flwr.app import ConfigRecord, RecordDict
 from numpy.typing import NDArray
 
 from common.errors import PerdlError
-from common.threads import READING_NPY
+from common.npy import from_npy, to_npy
 
 PROTOCOL = 6
 SCALE, INITIALISE, UPDATE = "train.scale", "train.initialise", "train.update"
@@ -128,8 +127,6 @@ ANSWERS: Mapping[str, frozenset[str]] = {
 """All that a client's answer may hold. The last one also tells errors of held-out samples by number of atoms."""
 
 _ERRORS = re.compile(r"(alone|federated|shared)_[0-9]{1,7}")
-_MOST_DIMENSIONS = 4
-_KINDS = "bifu"  # NumPy's letters of the types that arrays have
 
 
 class ProtocolError(PerdlError):
@@ -235,9 +232,7 @@ def pack(arrays: Mapping[str, NDArray[Any]] | None = None, **scalars: Scalar) ->
     """
     record: dict[str, Any] = {"protocol": PROTOCOL, **scalars}
     for name, array in (arrays or {}).items():
-        buffer = io.BytesIO()
-        np.lib.format.write_array(buffer, np.asarray(array), allow_pickle=False)
-        record[_ARRAY + name] = buffer.getvalue()
+        record[_ARRAY + name] = to_npy(np.asarray(array))
     return RecordDict({_RECORD: ConfigRecord(record)})
 
 
@@ -257,8 +252,8 @@ def unpack(content: RecordDict, keys: Container[str] | None = None) -> Payload:
         If there is no such record or another one, something that may not be there or cannot be read, or the other side
         speaks another version.
     """
-    record = content.config_records.get(_RECORD)
-    if record is None:
+    record = content.get(_RECORD)
+    if not isinstance(record, ConfigRecord):
         raise ProtocolError("the message is not perdl's: it holds no record named perdl")
     if record.get("protocol") != PROTOCOL:
         raise ProtocolError(
@@ -301,24 +296,12 @@ class _WithErrors(frozenset[str]):
 
 
 def _read_array(name: str, content: bytes) -> NDArray[Any]:
-    """Return an array, if its header announces as many bytes as there are: no memory is taken on its word alone."""
-    file = io.BytesIO(content)
     try:
-        with READING_NPY:
-            version = np.lib.format.read_magic(file)
-            if version != (1, 0):
-                raise ValueError(f"format {version}")
-            shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-        have, size = len(content) - file.tell(), math.prod(shape) * dtype.itemsize
-        if dtype.hasobject or min(shape, default=0) < 0 or len(shape) > _MOST_DIMENSIONS or have != size:
-            raise ValueError(f"{have} bytes for {shape} of {dtype}")
-    except Exception as error:  # NumPy's header parser raises many kinds
-        why = error if type(error) is ValueError else type(error).__name__
-        raise ProtocolError(f"{_ARRAY}{name} is not a readable array ({why})") from None
-    if dtype.kind not in _KINDS or dtype.itemsize > 8:
-        raise ProtocolError(f"{name} has type {dtype}")
-    flat = np.frombuffer(content, dtype=dtype, offset=file.tell()).copy()
-    return flat.reshape(shape, order="F" if fortran else "C")
+        return from_npy(content)
+    except ValueError as error:
+        raise ProtocolError(f"{_ARRAY}{name} is not a readable array ({error})") from None
+    except TypeError as error:
+        raise ProtocolError(f"{name} has type {error}") from None
 
 
 def payload_bytes(content: RecordDict) -> int:
@@ -330,8 +313,8 @@ def payload_bytes(content: RecordDict) -> int:
         Content of a message.
     """
     total = 0
-    for record in content.config_records.values():
-        for name, value in record.items():
+    for record in content.values():
+        for name, value in record.items() if isinstance(record, ConfigRecord) else ():
             total += len(name.encode())
             total += len(value) if isinstance(value, bytes) else len(value.encode()) if isinstance(value, str) else 8
     return total

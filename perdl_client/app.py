@@ -5,6 +5,7 @@ Replies hold what ``common.protocol`` lists. They never hold samples, codes or l
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import logging
@@ -566,7 +567,9 @@ def _told(settings: Settings, value: float) -> float:
     return rounded(value) if settings.privacy.guarded else value
 
 
+@functools.lru_cache(16)
 def _settings(text: str) -> Settings:
+    """Return the settings of a run. They are the same in each of its messages, and cannot be changed."""
     try:
         return settings_from_values(json.loads(text))
     except (ValueError, RecursionError):

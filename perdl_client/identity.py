@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -25,6 +26,11 @@ from perdl_client.terms import DEFAULT_TERMS, Terms
 
 NAMES = "PERDL_NAMES"
 """Environment variable with the names of simulated clients as JSON, for engines that start clients by number."""
+
+
+@functools.lru_cache(1)
+def _names(text: str) -> list[str]:
+    return list(json.loads(text))
 
 
 @dataclass(frozen=True)
@@ -55,9 +61,11 @@ class Identity:
             Settings that the node was started with.
         """
         partition = int(node_config.get("partition-id", 0))
-        names = json.loads(os.environ.get(NAMES) or "[]")
-        name = names[partition] if partition < len(names) else f"client-{partition + 1}"
-        return cls(check_name(str(node_config.get("name", name))), partition, node_config)
+        name = node_config.get("name")
+        if name is None:
+            names = _names(os.environ.get(NAMES) or "[]")
+            name = names[partition] if partition < len(names) else f"client-{partition + 1}"
+        return cls(check_name(str(name)), partition, node_config)
 
     def min_samples(self, learning: LearningSettings) -> int:
         """Return how many samples must use an atom before it is sent.

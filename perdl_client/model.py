@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from common.coders import CODERS, Coder
 from common.errors import PerdlError
 from common.files import ForeignFileError, read_record, write_record
+from common.simulation import is_simulation
 from common.statistics import atom_energies
 from perdl_client.data.preprocessing import Preprocessing
 from perdl_client.data.windows_patches import Cut
@@ -223,7 +224,9 @@ def save_model(model: ClientModel, folder: Path) -> None:
     arrays = {"global": model.global_dictionary, "local": model.local_dictionary, "usage": model.usage}
     arrays |= model.preprocessing.arrays()
     names = np.array(model.names, dtype=np.str_)
-    write_record(folder / FILE, "model", VERSION, head, {**arrays, "names": names, "shape": np.array(model.cut.piece)})
+    described = {**arrays, "names": names, "shape": np.array(model.cut.piece)}
+    # A simulation's models can be made again, and of thousands the disk would take most of the time.
+    write_record(folder / FILE, "model", VERSION, head, described, durable=not is_simulation())
 
 
 def load_model(path: Path) -> ClientModel:

@@ -100,7 +100,7 @@ def save_state(state: ClientState, context: Context, folder: Path | None) -> Non
         _prune(folder, state.step)
     scalars: dict[str, Scalar] = {"step": state.step, "n_global": state.n_global, "asked": state.asked}
     record = pack(arrays, run=state.run, settings=state.settings, names=state.names, **scalars)
-    context.state.config_records[_STATE] = record.config_records[_STATE]
+    context.state[_STATE] = record[_STATE]
 
 
 def find_state(run: str, context: Context, folder: Path | None, before: int | None = None) -> ClientState | None:
@@ -131,7 +131,7 @@ def find_state(run: str, context: Context, folder: Path | None, before: int | No
     def fits(state: ClientState) -> bool:
         return state.run == run and (before is None or state.step < before)
 
-    if _STATE in context.state.config_records:
+    if _STATE in context.state:
         state = _unpack(context)
         if fits(state):
             return state
@@ -152,7 +152,7 @@ def forget_state(context: Context, folder: Path | None) -> None:
     folder : Path, optional
         The client's folder; None in a simulation.
     """
-    context.state.config_records.pop(_STATE, None)
+    context.state.pop(_STATE, None)
     for path in _files(folder):
         path.unlink(missing_ok=True)
 

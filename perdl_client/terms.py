@@ -97,6 +97,7 @@ class Terms(SettingsTable):  # numpydoc ignore=PR01
             ("local_restarts", learning.local_restarts, "restarts"),
             ("warmup_steps", learning.warmup_steps, "steps"),
             ("refine_steps", learning.refine_steps, "steps"),
+            ("local_steps", learning.local_steps, "steps"),
         ):
             if number > getattr(self, term):
                 self._refuse(name, f"{setting} = {number}", f"at most {getattr(self, term)}", f"lower {setting}", term)
@@ -191,7 +192,9 @@ def cost(settings: Settings, learning: LearningSettings, d: int, n: int) -> tupl
         Upper estimates, the memory without the file of samples.
     """
     r, width = learning.n_atoms or d, 8 if settings.dtype == "float64" else 4
-    steps = learning.n_restarts * (learning.warmup_steps + 1) + settings.rounds * (2 + learning.refine_steps)
+    steps = learning.n_restarts * (learning.warmup_steps + 1) + settings.rounds * (
+        1 + learning.local_steps + learning.refine_steps
+    )
     # A restart that finds nothing doubles the wait for the next.
     tries = settings.rounds.bit_length() if learning.local_restarts else 0
     steps += tries * learning.local_restarts * (learning.warmup_steps + 1)

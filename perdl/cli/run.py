@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated, Literal, cast
 
 import typer
 
@@ -19,7 +19,11 @@ from common.settings import Settings, parse_override
 from perdl.cli.command import command, complete_preset, err, out, prepared, results_go_to
 from perdl.cli.console import print_experiment, print_line
 
-ENGINES = ("in-process", "ray")
+ENGINES = ("auto", "in-process", "processes", "ray")
+
+
+MANY = 200
+"""From so many clients on, processes that hold them pay for their start: see docs/performance.md."""
 
 
 def _complete_experiment(incomplete: str) -> list[str]:
@@ -65,8 +69,13 @@ def simulate(
     seed: SeedOption = None,
     overwrite: OverwriteOption = False,
     engine: Annotated[
-        str, typer.Option(help="in-process, or ray: Flower's simulation runtime", autocompletion=_complete_engine)
-    ] = "in-process",
+        str,
+        typer.Option(
+            help="what runs the clients: in-process, in threads; processes, for many clients; ray, Flower's simulation "
+            "runtime",
+            autocompletion=_complete_engine,
+        ),
+    ] = "auto",
     sink: SinkOption = [],  # noqa: B006
     quiet: QuietOption = False,
     json_lines: JsonOption = False,
@@ -79,14 +88,15 @@ def simulate(
     from perdl.experiments.additions import complete
 
     if engine not in ENGINES:
-        raise SettingsError(f"--engine {engine}: must be in-process or ray")
+        raise SettingsError(f"--engine {engine}: must be {', '.join(ENGINES)}")
     view = View(quiet=quiet, json_lines=json_lines, sinks=sink)
     with prepared(config, override, output, seed, overwrite) as told:
         settings = run.count_clients(told)
         folder = Path(settings.output)
         try:
             with view.watching(settings) as on_start:
-                summary = run.simulate(settings, cast(run.Engine, engine), on_start, view.doubts, complete)
+                chosen = _engine(settings, sink) if engine == "auto" else cast(run.Engine, engine)
+                summary = run.simulate(settings, chosen, on_start, view.doubts, complete)
                 undrawn = _draw(folder)
         except UnsavedError as error:
             view.end(error.summary, folder, saved=False)
@@ -94,6 +104,14 @@ def simulate(
     view.end(summary, folder)
     if undrawn:
         raise undrawn
+
+
+def _engine(settings: Settings, sinks: list[str]) -> Literal["in-process", "processes"]:
+    """Return the engine for these clients. What a user's own module registers is known in this process alone."""
+    from perdl.engines.in_process import cores
+
+    many = settings.n_clients >= MANY and cores() > 1
+    return "processes" if many and not any(":" in sink for sink in sinks) else "in-process"
 
 
 @command

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
+from itertools import count
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -64,7 +64,7 @@ class InProcessGrid(Grid):
         on_start: Callable[[int, int], object] = lambda done, total: None,
     ) -> None:
         self._on_start, self._started, self._counting = on_start, 0, threading.Lock()
-        self._app = client_app
+        self._app, self._number = client_app, count()
         self._record = record or (lambda message: None)
         self._answers: dict[str, Message] = {}
         self._pool = ThreadPoolExecutor(workers) if workers > 1 else None
@@ -99,10 +99,11 @@ class InProcessGrid(Grid):
             Messages to clients.
         """
         questions = list(messages)
+        for question in questions:
+            question.metadata.__dict__["_message_id"] = f"{self.run_id}.{next(self._number)}"
         if any(question.metadata.message_type == INITIALISE for question in questions):
             self._on_start(0, len(self._contexts))
-        run = self._pool.map if self._pool else map
-        answers = list(run(self._answer, questions))
+        answers = self._answers_to(questions)
         ids = []
         for question, answer in zip(questions, answers, strict=True):
             self._record(question)
@@ -133,19 +134,26 @@ class InProcessGrid(Grid):
         """
         return self.pull_messages(self.push_messages(messages))
 
+    def close(self) -> None:
+        """End the threads."""
+        if self._pool:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _answers_to(self, questions: Sequence[Message]) -> list[Message]:
+        run = self._pool.map if self._pool else map
+        return list(run(self._answer, questions))
+
     def _answer(self, message: Message) -> Message:
-        message.metadata.__dict__["_message_id"] = str(uuid4())
-        try:
-            answer = self._app(message, self._contexts[message.metadata.dst_node_id])
-        except Exception as error:  # a SuperNode would report the same
-            reason = f"{type(error).__name__}: {error}"
-            answer = Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
-        answer.metadata.__dict__["_message_id"] = str(uuid4())
-        if message.metadata.message_type == INITIALISE:
+        answer = answer_of(self._app, message, self._contexts)
+        self._count(message)
+        return answer
+
+    def _count(self, question: Message) -> None:
+        """Tell of a client that has answered, if it was its first dictionary that it learnt."""
+        if question.metadata.message_type == INITIALISE:
             with self._counting:
                 self._started += 1
                 self._on_start(self._started, len(self._contexts))
-        return answer
 
     def set_run(self, run: Run) -> None:
         """Do nothing: there is one run.
@@ -182,6 +190,27 @@ class InProcessGrid(Grid):
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
 
 
+def answer_of(app: ClientApp, message: Message, contexts: Mapping[int, Context]) -> Message:
+    """Return a node's answer to a message.
+
+    Parameters
+    ----------
+    app : ClientApp
+        What every client runs.
+    message : Message
+        A message from the server.
+    contexts : mapping of int to Context
+        Contexts by node.
+    """
+    try:
+        answer = app(message, contexts[message.metadata.dst_node_id])
+    except Exception as error:  # a SuperNode would report the same
+        reason = f"{type(error).__name__}: {error}"
+        answer = Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+    answer.metadata.__dict__["_message_id"] = f"{message.metadata.message_id}.answer"
+    return answer
+
+
 def run_in_process(
     server_app: ServerApp,
     client_app: ClientApp,
@@ -194,8 +223,9 @@ def run_in_process(
     memories: Sequence[Memory] = (),
     log: Path | None = None,
     on_start: Callable[[int, int], object] = lambda done, total: None,
+    processes: bool = False,
 ) -> list[RecordDict]:
-    """Run a federation in this process.
+    """Run a federation in this process, or with its clients in worker processes.
 
     Parameters
     ----------
@@ -208,7 +238,7 @@ def run_in_process(
     record : callable (Message) -> object, optional
         Gets every message, in both directions.
     workers : int, optional
-        Number of clients that compute at the same time; default one per core.
+        Number of clients that compute at the same time; default one per core this process may use.
     node_configs : sequence of dict, optional
         Node configuration of each client; default ``n_clients`` numbered clients.
     states : sequence of RecordDict, optional
@@ -219,11 +249,14 @@ def run_in_process(
         File to which the log is appended as JSON lines.
     on_start : callable (int, int) -> object
         Called with the number of clients that have learnt their first dictionary, and with that of all.
+    processes : bool
+        Whether worker processes hold the clients, see :mod:`perdl.engines.processes`. They start without states, and
+        read their files themselves.
 
     Returns
     -------
     list of RecordDict
-        State of each client after the run.
+        State of each client after the run; empty ones if they were in other processes.
 
     Notes
     -----
@@ -234,13 +267,24 @@ def run_in_process(
         {"partition-id": i, "num-partitions": n, "name": name} for i, name in enumerate(client_names(settings))
     ]
     with _ONE_RUN, simulation(), logged_to(log) if log else nullcontext(), one_blas_thread():
-        workers = min(workers or os.cpu_count() or 1, n)
-        grid = InProcessGrid(client_app, configs, record, workers, states, memories, on_start)
+        workers = min(workers or cores(), n)
+        if processes:
+            from perdl.engines.processes import ProcessesGrid
+
+            grid: InProcessGrid = ProcessesGrid(client_app, configs, record, workers, on_start)
+        else:
+            grid = InProcessGrid(client_app, configs, record, workers, states, memories, on_start)
         context = Context(
             run_id=grid.run_id, node_id=SERVER_NODE, node_config={}, state=RecordDict(), run_config=settings.flat()
         )
-        server_app(grid, context)
+        with closing(grid):
+            server_app(grid, context)
         return grid.states
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from perdl_server.diagnostics import doubtful_data
 from perdl_server.results import FIXED, LAST_ROUND, NEW, RESUMED, SERVED, STOP, TRIALS, TUNING, stop_run_in
 
 RESUMABLE = ("rounds", "tolerance", "quorum", "join_timeout", "round_timeout")
-Engine = Literal["in-process", "ray"]
+Engine = Literal["in-process", "processes", "ray"]
 
 
 def simulate(
@@ -41,8 +41,8 @@ def simulate(
     ----------
     settings : Settings
         Settings of the run.
-    engine : {"in-process", "ray"}
-        Engine that runs the clients; both give the same numbers.
+    engine : {"in-process", "processes", "ray"}
+        Engine that runs the clients; all give the same numbers.
     on_start : callable (int, int) -> object
         Called with the number of clients that have learnt their first dictionary, and with that of all. Ray does not
         call it.
@@ -59,7 +59,7 @@ def simulate(
     from perdl.engines.claim import held
 
     _check_names(settings)
-    memories = [Memory() for _ in range(settings.n_clients if engine == "in-process" else 0)]  # not for Ray
+    memories = [Memory() for _ in range(settings.n_clients if engine == "in-process" else 0)]  # others read them again
     known: dict[str, dict[str, float]] = {}
     data_warnings = check_data(settings, memories, known)
     on_doubts([*data_warnings, *doubtful_data(known, settings)])
@@ -117,7 +117,8 @@ def _run(
     from perdl_client.app import app as client_app
     from perdl_server.app import app as server_app
 
-    run_in_process(server_app, client_app, settings, memories=memories, log=log, on_start=on_start)
+    processes = engine == "processes"
+    run_in_process(server_app, client_app, settings, memories=memories, log=log, on_start=on_start, processes=processes)
 
 
 def add_warnings(folder: Path, data_warnings: Sequence[str]) -> None:
@@ -202,7 +203,7 @@ def serve(
             members.update()
         on_ready()
         bundle = write_bundle(home / "bundle", {**settings.flat(), **more}, serverapp=app)
-        run_id = submit(bundle, address, home, certs)
+        run_id = submit(bundle, address, certs)
         status = details = ""
         try:
             while not status.startswith("finished"):

@@ -37,8 +37,9 @@ def simulate(
         Folder of the results; default ``runs/NAME-DATE``.
     overwrite : bool
         Whether results of an earlier run in the folder are replaced.
-    engine : {"in-process", "ray"}
-        Engine that runs the clients; both give the same numbers.
+    engine : {"in-process", "processes", "ray"}
+        Engine that runs the clients; all give the same numbers. With many small clients, "processes" uses all cores,
+        but does not know what this program has registered, such as a learner of its own.
     callbacks : sequence of Callback
         Called during the run.
 
@@ -65,7 +66,7 @@ def simulate(
     from perdl.results.run_result import read_run
 
     if engine not in get_args(run.Engine):
-        raise SettingsError(f"engine = {engine!r}: must be {' or '.join(map(repr, get_args(run.Engine)))}")
+        raise SettingsError(f"engine = {engine!r}: must be {', '.join(map(repr, get_args(run.Engine)))}")
     path = find_config(str(config))
     chosen = override_settings(load_settings(path), settings or {})
     notes: list[str] = []
@@ -74,8 +75,8 @@ def simulate(
         chosen = run.count_clients(settled)
         with watch(chosen, callbacks, notes.append) as on_start:
             run.simulate(chosen, engine, on_start, complete=complete)
-            draw_figures(Path(chosen.output), ["png"])
-    result = read_run(chosen.output)
+            result = read_run(chosen.output)
+            draw_figures(result, ["png"])
     warn_of_doubts([*notes, *result.summary["warnings"]], 2)
     return result
 

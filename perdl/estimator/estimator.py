@@ -68,6 +68,8 @@ class PerDL(Outcome):
         Atoms with a smaller share of the most used atom's energy are not sent.
     min_samples : int
         Samples that must use an atom before it is sent.
+    local_steps : int
+        Updates that a client does in each round before it answers.
     refine_steps : int
         Steps on the local atoms alone before each update.
     trim : float
@@ -169,6 +171,7 @@ class PerDL(Outcome):
         min_usage: float = 1e-4,
         min_samples: int = 5,
         refine_steps: int = 0,
+        local_steps: int = 1,
         trim: float = 0.3,
         missing: str = "refuse",
         center: bool = False,
@@ -208,6 +211,7 @@ class PerDL(Outcome):
         self.min_usage = min_usage
         self.min_samples = min_samples
         self.refine_steps = refine_steps
+        self.local_steps = local_steps
         self.trim = trim
         self.missing = missing
         self.center = center

@@ -39,6 +39,9 @@ LastStep = Callable[[Floats, Floats, Coder], Step]
 _STACK = 200_000
 """Most codes in a stack of starts: about what fits into a cache."""
 
+_CUTS = (0.5, 0.75)
+"""After these shares of the steps the worse half of large starts is given up. Sooner, the best one is too often among
+them: see benchmarks/starts.py."""
 
 _GUARD_PASSES = 8
 """Shortening samples turns singular vectors. After so many passes, those that one sample makes up are left out."""
@@ -261,6 +264,7 @@ def warm_up(
     step_size: float = 0.5,
     product: Product = product,
     last: LastStep | None = None,
+    steps: range | None = None,
 ) -> Floats:
     """Run a learner from ``D`` while the threshold shrinks geometrically to the coder's own.
 
@@ -284,6 +288,8 @@ def warm_up(
         Computes ``A X'`` for the learner.
     last : callable ``(Y, D, coder) -> Step``, optional
         Does the last step in the learner's place.
+    steps : range, optional
+        The steps to do, of the ``n_steps``; by default all.
 
     Returns
     -------
@@ -291,7 +297,7 @@ def warm_up(
     """
     holes = gaps(Y) is not None
     F = zero_filled(Y)
-    for t in range(n_steps):
+    for t in range(n_steps) if steps is None else steps:
         warm = coder.warm(first_threshold, t / (n_steps - 1) if n_steps > 1 else 1.0)
         is_last = last is not None and t == n_steps - 1
         step = last(F, D, warm) if last and is_last else learner.take(F, D, warm, step_size, product)
@@ -317,6 +323,9 @@ def best_warm_up(
 ) -> Floats:
     """Run :func:`warm_up` from ``n_restarts`` random dictionaries, and return the one with the least objective.
 
+    If the starts are too large to be stacked, the worse half of them is given up after half of the steps, and
+    again after three quarters.
+
     Parameters
     ----------
     Y : (d, n) array
@@ -338,12 +347,13 @@ def best_warm_up(
     product : callable
         As in :func:`warm_up`.
     last : callable, optional
-        If given, the best start is run again with it, as in :func:`warm_up`, and its result returned.
+        If given, it does the last step of the best start.
 
     Returns
     -------
     (d, n_atoms) array
     """
+    D = np.stack([random_dictionary(rng, Y.shape[0], n_atoms, Y.dtype) for _ in range(n_restarts)])
     run = functools.partial(
         warm_up,
         Y,
@@ -354,24 +364,28 @@ def best_warm_up(
         step_size=step_size,
         product=product,
     )
-    D = np.stack([random_dictionary(rng, Y.shape[0], n_atoms, Y.dtype) for _ in range(n_restarts)])
+    if gaps(Y) is not None or n_steps == 0:  # samples are refilled from step to step
+        ends = [run(one) for one in D]
+        best = _best(Y, ends, coder)
+        return ends[best] if last is None else run(D[best], last=last)
     stacks = learner.orthonormal and coder.stacks and product is plain_product
-    if last is not None:
-        start = D[0] if n_restarts == 1 else D[_best(Y, _ends(D, Y.shape[1], run, stacks=stacks), coder)]
-        return run(start, last=last)
-    ends = _ends(D, Y.shape[1], run, stacks=stacks)
-    return ends[_best(Y, ends, coder)]
+    at_once = max(1, _STACK // (n_atoms * Y.shape[1])) if stacks else 1
 
+    def go(D: Floats, first: int, end: int) -> Floats:
+        if not stacks:
+            return np.stack([run(one, steps=range(first, end)) for one in D])
+        return np.concatenate([run(D[i : i + at_once], steps=range(first, end)) for i in range(0, len(D), at_once)])
 
-def _ends(D: Floats, n_samples: int, run: Callable[[Floats], Floats], *, stacks: bool) -> Sequence[Floats]:
-    """Return what the starts ``D`` (n_restarts, d, r) end in."""
-    n_restarts, n_atoms = len(D), D.shape[-1]
-    if not stacks:
-        return [run(one) for one in D]
-    # Stack the starts of small problems: there NumPy's call overhead costs more than the arithmetic.
-    at_once = max(1, _STACK // max(n_atoms * n_samples, 1))
-    ends = [run(D[i : i + at_once]) for i in range(0, n_restarts, at_once)]
-    return [one for stack in ends for one in stack]
+    t = 0
+    if at_once < n_restarts and n_steps >= 4:
+        for share in _CUTS:
+            D, t = go(D, t, int(share * n_steps)), int(share * n_steps)
+            values = [objective(Y, one, coder) for one in D]
+            D = D[np.sort(np.argsort(values, kind="stable")[: (len(D) + 1) // 2])]
+    D = go(D, t, n_steps - 1)
+    ends = list(go(D, n_steps - 1, n_steps))
+    best = _best(Y, ends, coder)
+    return ends[best] if last is None else run(D[best], steps=range(n_steps - 1, n_steps), last=last)
 
 
 def _best(Y: Floats, candidates: Sequence[Floats], coder: Coder) -> int:

@@ -112,4 +112,4 @@ def releases(learning: LearningSettings, rounds: int) -> int:
     a_step = LEARNERS[learning.learner].products
     warmup = 0 if learning.start == "random" else learning.warmup_steps * a_step
     first = 1 if learning.start in ("svd", "samples") else 0
-    return first + warmup + rounds * (1 + learning.refine_steps) * a_step
+    return first + warmup + rounds * (learning.local_steps + learning.refine_steps) * a_step

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from bisect import insort
+from collections import Counter
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +19,7 @@ from common.settings import Settings
 from perdl_server.algorithm.server import PermaServer
 
 Floats = NDArray[np.floating]
+T = TypeVar("T")
 _log = logging.getLogger("perdl.server")
 
 
@@ -94,6 +97,7 @@ class Members(list[Member]):
 
     def __init__(self, settings: Settings, server: PermaServer, members: Iterable[Member] = ()) -> None:
         super().__init__(members)
+        self._by_name = {member.name: member for member in self}
         self.quorum = settings.quorum or settings.n_clients
         self._settings = settings
         self._server = server
@@ -104,7 +108,7 @@ class Members(list[Member]):
         return [member.name for member in self if member.state is State.AWAY]
 
     def _find(self, name: str) -> Member | None:
-        return next((member for member in self if member.name == name), None)
+        return self._by_name.get(name)
 
     def objection(self, new: Member, online: Set[int]) -> str:
         """Return why a client may not take part; empty if it may.
@@ -153,8 +157,8 @@ class Members(list[Member]):
                 used = f"{new.dictionary.shape[1]} of its {new.facts['n_atoms']} atoms in use"
                 _log.info("takes part: %d samples, %s", new.facts["n_samples"], used)
             member = new
-            self.append(member)
-            self.sort(key=lambda member: natural_key(member.name))
+            insort(self, member, key=lambda member: natural_key(member.name))
+            self._by_name[member.name] = member
         member.node, member.card, member.exponent, member.roster = new.node, new.card, new.exponent, ""
         if not self._server.matched:
             member.facts, member.dictionary, member.usage = new.facts, new.dictionary, new.usage
@@ -175,6 +179,7 @@ class Members(list[Member]):
         wrong = find_mismatches(self)
         removed = {member.node: wrong[member.name] for member in self if member.name in wrong}
         self[:] = [member for member in self if member.name not in wrong]
+        self._by_name = {member.name: member for member in self}
         return removed
 
 
@@ -197,7 +202,7 @@ def find_mismatches(clients: Sequence[Member], n_features: int | None = None) ->
     found = {}
     marks = {client.name: client.facts.get("names", "") for client in clients}
     given = [mark for mark in marks.values() if mark]
-    usual = max(given, key=given.count, default="")
+    usual = _most_common(given, "")
     typical = next((name for name, mark in marks.items() if mark == usual), "")
     for name, mark in marks.items():
         if mark not in ("", usual):
@@ -206,7 +211,7 @@ def find_mismatches(clients: Sequence[Member], n_features: int | None = None) ->
                 "columns in the same order, or take the line of names out of one if only the spelling differs"
             )
     secrets = [client.facts.get("secret", "") for client in clients]
-    common = max(secrets, key=secrets.count, default="")
+    common = _most_common(secrets, "")
     typical = next((client.name for client in clients if client.facts.get("secret", "") == common), "")
     for client, secret in zip(clients, secrets, strict=True):
         if secret != common:
@@ -214,7 +219,7 @@ def find_mismatches(clients: Sequence[Member], n_features: int | None = None) ->
                 f"{client.name} has another secret than {typical}: start all clients with the same file as --secret"
             )
     sizes = [len(client.dictionary) for client in clients]
-    d = n_features or max(sizes, key=sizes.count, default=0)
+    d = n_features or _most_common(sizes, 0)
     typical = "the run" if n_features else next((client.name for client in clients if len(client.dictionary) == d), "")
     for name, size in ((client.name, len(client.dictionary)) for client in clients):
         if size != d:
@@ -224,3 +229,8 @@ def find_mismatches(clients: Sequence[Member], n_features: int | None = None) ->
                 "with --samples-in columns)"
             )
     return found
+
+
+def _most_common(values: Sequence[T], default: T) -> T:
+    """Return the value that occurs most often, of several the first."""
+    return Counter(values).most_common(1)[0][0] if values else default

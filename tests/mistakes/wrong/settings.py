@@ -245,7 +245,7 @@ MISTAKES = [
         lambda: simulate("--engine", "spark"),
         2,
         ("spark", "in-process"),
-        "in-process or ray",
+        "in-process, processes, ray",
     ),
     Mistake("The folder of a former run", twice, 2, ("run holds", "--overwrite"), "another --output, or --overwrite"),
     Mistake("A folder that cannot be written", not_writable, 1, ("/proc/nowhere", "output"), "another --output"),

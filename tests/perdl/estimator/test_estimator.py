@@ -550,7 +550,7 @@ def test_simulate_writes_the_folder_of_the_command(tmp_path):
     assert np.array_equal(perdl.read_run(run.folder).global_dictionary, run.global_dictionary)
     with pytest.raises(SettingsError, match="a run: choose another output, or give overwrite=True"):
         perdl.simulate(output=tmp_path / "run")
-    with pytest.raises(SettingsError, match="engine = 'rey': must be 'in-process' or 'ray'"):
+    with pytest.raises(SettingsError, match="engine = 'rey': must be 'in-process', 'processes', 'ray'"):
         perdl.simulate(engine="rey", output=tmp_path / "other")
     with pytest.raises(PerdlError, match=r"cannot write results to /proc/no: .*; choose another output$"):
         perdl.simulate(output="/proc/no")

@@ -45,6 +45,35 @@ def test_the_restart_of_least_objective_is_kept():
     assert np.argmin(values) != 0
 
 
+def test_the_worse_half_of_large_starts_is_given_up_twice_and_the_last_step_is_done_once():
+    truth = generate(1, "client-0", n_features=50, n_global=10, n_local=40, n_samples=2000)
+    taken = []
+
+    def step(Y, D, coder, step_size, product):
+        taken.append(len(D) if D.ndim == 3 else 1)
+        return ORTHOGONAL.step(Y, D, coder, step_size)
+
+    learner = Learner(step, True, 1, forgets=True)
+    options = {"n_restarts": 10, "n_steps": 20, "first_threshold": 0.8}
+    last = []
+
+    def last_step(Y, D, coder):
+        last.append(D)
+        return Step(D, coder(Y, D), None)
+
+    rng = np.random.default_rng(0)
+    best_warm_up(truth.data, 50, learner, CODER, rng, last=last_step, **options)
+    assert sum(taken) == 10 * 10 + 5 * 5 + 5 * 3
+    assert len(last) == 1
+    best = best_warm_up(truth.data, 50, learner, CODER, np.random.default_rng(0), **options)
+    np.testing.assert_array_equal(best, step(truth.data, last[0], CODER, 1.0, None).dictionary)
+    rng = np.random.default_rng(0)
+    starts = [random_dictionary(rng, 50, 50, best.dtype) for _ in range(10)]
+    all_to_the_end = [warm_up(truth.data, D, ORTHOGONAL, CODER, n_steps=20, first_threshold=0.8) for D in starts]
+    least = min(objective(truth.data, D, CODER) for D in all_to_the_end)
+    assert objective(truth.data, best, CODER) <= least * (1 + 1e-9)
+
+
 @pytest.mark.parametrize(
     ("coder", "penalty"), [(HardThreshold(0.15), 0.0225), (TopK(2), 0), (OMP(2), 0)], ids=["threshold", "top-k", "omp"]
 )
