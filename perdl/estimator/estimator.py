@@ -56,7 +56,7 @@ class PerDL(Outcome):
         Atoms that a sample may use with "top-k", "omp" and "ols".
     outliers : {"keep", "mask"}
         "mask" finds wild entries and wild samples, which then count as missing.
-    start : {"warm-up", "svd", "samples", "random", "identity"}
+    start : {"warm-up", "svd", "random", "identity"}
         A client's first dictionary.
     warmup_steps : int
         Steps of the warm-up, each with a smaller threshold.
@@ -68,10 +68,10 @@ class PerDL(Outcome):
         Atoms with a smaller share of the most used atom's energy are not sent.
     min_samples : int
         Samples that must use an atom before it is sent.
-    local_steps : int
-        Updates that a client does in each round before it answers.
     refine_steps : int
         Steps on the local atoms alone before each update.
+    local_steps : int
+        Updates that a client does in each round before it answers.
     trim : float
         Share of clients that the aggregation "trimmed" leaves out for each atom.
     missing : {"refuse", "mask"}
