@@ -199,7 +199,9 @@ def cost(settings: Settings, learning: LearningSettings, d: int, n: int) -> tupl
     tries = settings.rounds.bit_length() if learning.local_restarts else 0
     steps += tries * learning.local_restarts * (learning.warmup_steps + 1)
     products = 3 * (r if LEARNERS[learning.learner].atom_by_atom else 1)
-    used = min(learning.n_nonzero if learning.counts_atoms else d, r) if learning.coder.startswith("omp") else 0
+    used = (
+        min(learning.n_nonzero if learning.counts_atoms else d, r) if learning.coder.startswith(("omp", "ols")) else 0
+    )
     operations = 2.0 * products * d * n * r + 20.0 * max(d, r) * min(d, r) ** 2 + 2.0 * used * n * (r * used + used**3)
     memory = width * (5.0 * d * n + 8.0 * r * n + (learning.n_restarts + 6.0) * d * r)
     return memory, steps * operations / _FLOPS

@@ -174,7 +174,7 @@ class ClientLearner:
         self.guard = self.min_samples if guarded else None
         self.size = rms(Y) if private is None else private.clip / len(Y) ** 0.5
         self.product = product if private is None else private
-        self.learner, self.coder = LEARNERS[learning.learner], learning.make_coder(self.size)
+        self.learner, self.coder = LEARNERS[self.learning.learner], learning.make_coder(self.size)
         self._dictionary, self.watch, self.members = dictionary, watch, members
 
     @property
