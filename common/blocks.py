@@ -41,21 +41,8 @@ class Stream:
     def __init__(self, shape: tuple[int, int], dtype: Any, read: Callable[[int, int], Floats]) -> None:
         self.shape, self.dtype, self.read = shape, np.dtype(dtype), read
         self._page: tuple[int, Floats] | None = None
-        self._known: dict[str, float] = {}
-
-    def once(self, what: str, compute: Callable[[], float]) -> float:
-        """Return a number that is computed once: each takes a pass over all samples.
-
-        Parameters
-        ----------
-        what : str
-            What the number is.
-        compute : callable ``() -> float``
-            Computes it.
-        """
-        if what not in self._known:
-            self._known[what] = compute()
-        return self._known[what]
+        self.known: dict[str, Any] = {}
+        """What was computed of all samples, to be kept: computing it anew would take another pass."""
 
     @property
     def size(self) -> int:

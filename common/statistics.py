@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -87,15 +89,35 @@ def feature_means(Y: Columns) -> Floats:
     return total.astype(Y.dtype)
 
 
-def frobenius_norm(Y: Columns) -> float:
-    """Return the Frobenius norm of samples.
+@dataclass(frozen=True)
+class _Sums:
+    """Sums over blocks of samples, from one pass."""
 
-    Parameters
-    ----------
-    Y : (d, n) array or Stream
-        Samples in columns, complete.
-    """
-    return float(total_norm([np.linalg.norm(B) for B in blocks(Y)])) if Y.shape[1] else 0.0
+    means: Floats
+    norm: float
+    energies: Floats
+    largest: float
+    rms: float
+
+
+def _sums(Y: Columns) -> _Sums:
+    """Return sums over the blocks of complete samples; of a stream they are kept."""
+    if isinstance(Y, Stream) and "sums" in Y.known:
+        found: _Sums = Y.known["sums"]
+        return found
+    d, n = Y.shape
+    total, energies, norms, largest, squares = np.zeros(d), np.zeros(d), [], 0.0, 0.0
+    for B in blocks(Y):
+        total += B.sum(axis=1, dtype=np.float64)
+        energies += np.einsum("ij,ij->i", B, B, dtype=np.float64)
+        norms.append(np.linalg.norm(B))
+        largest = max(largest, float(np.abs(B).max(initial=0.0)))
+        squares += float(np.square(B, dtype=np.float64).sum())
+    mean = (total / max(n, 1)).astype(Y.dtype)
+    found = _Sums(mean, float(total_norm(norms)), energies, largest, float(np.sqrt(squares / max(Y.size, 1))))
+    if isinstance(Y, Stream):
+        Y.known["sums"] = found
+    return found
 
 
 def mean_share(Y: Columns) -> float:
@@ -106,8 +128,12 @@ def mean_share(Y: Columns) -> float:
     Y : (d, n) array or Stream
         Samples in columns.
     """
-    size = frobenius_norm(Y) ** 2
-    return float(np.linalg.norm(feature_means(Y))) ** 2 * Y.shape[1] / size if size > 0 else 0.0
+    if (B := whole(Y)) is not None:
+        size, mean = float(np.linalg.norm(B)) ** 2, B.mean(axis=1)
+    else:
+        sums = _sums(Y)
+        size, mean = sums.norm**2, sums.means
+    return float(np.linalg.norm(mean)) ** 2 * Y.shape[1] / size if size > 0 else 0.0
 
 
 def largest_feature_share(Y: Columns, channels: int = 0) -> float:
@@ -120,9 +146,8 @@ def largest_feature_share(Y: Columns, channels: int = 0) -> float:
     channels : int
         Channels of windows. From 3 on, channels are compared: all moments of one are of one kind.
     """
-    energies = np.zeros(len(Y))
-    for B in blocks(Y):
-        energies += np.einsum("ij,ij->i", B, B, dtype=np.float64)
+    B = whole(Y)
+    energies = _sums(Y).energies if B is None else np.einsum("ij,ij->i", B, B, dtype=np.float64)
     energies = energies.reshape(-1, channels).sum(axis=0) if channels > 2 else energies
     total = float(energies.sum())
     return float(energies.max()) / total if total > 0 else 0.0
@@ -136,7 +161,7 @@ def largest_size(Y: Columns) -> float:
     Y : (d, n) array or Stream
         Samples in columns, complete.
     """
-    return max((float(np.abs(B).max(initial=0.0)) for B in blocks(Y)), default=0.0)
+    return _sums(Y).largest if isinstance(Y, Stream) else float(np.abs(Y).max(initial=0.0))
 
 
 def rms(Y: Columns) -> float:
@@ -147,12 +172,10 @@ def rms(Y: Columns) -> float:
     Y : array or Stream
         Numbers of any shape.
     """
-    if isinstance(Y, Stream):
-        return Y.once("rms", lambda: _rms_of_blocks(Y))  # clients ask for it in every round
-    return _rms_of_blocks(Y) if Y.ndim == 2 else _rms(Y)
-
-
-def _rms(Y: Floats) -> float:
+    if isinstance(Y, Stream) or Y.ndim == 2:
+        if (found := whole(Y)) is None:
+            return _sums(Y).rms if isinstance(Y, Stream) else _rms_of_blocks(Y)
+        Y = found
     squares = np.square(Y, dtype=np.float64)
     mean = float(np.mean(squares))
     if np.isnan(mean):
@@ -161,9 +184,7 @@ def _rms(Y: Floats) -> float:
     return float(np.sqrt(mean))
 
 
-def _rms_of_blocks(Y: Columns) -> float:
-    if (one_block := whole(Y)) is not None:
-        return _rms(one_block)
+def _rms_of_blocks(Y: Floats) -> float:
     total, count = 0.0, 0
     for B in blocks(Y):
         squares = np.square(B, dtype=np.float64)

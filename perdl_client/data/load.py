@@ -144,7 +144,8 @@ def prepare(
     require_moderate(Y, f"{name} has values", "rescale them")
     in_place = in_place and isinstance(Y, np.ndarray) and Y.flags.writeable  # mapped files are read-only
     preprocessing, Z = _preprocessed(Y, settings.data, learning, name, cut.channels, in_place)
-    require_moderate(Z, f"{name} has, once preprocessed, values", "look at data.divide_by")
+    if Z is not Y or not isinstance(Y, Stream):  # an array may have been overwritten
+        require_moderate(Z, f"{name} has, once preprocessed, values", "look at data.divide_by")
     held_out = None
     if other is not None:
         require_moderate(other, f"{name} has values", "rescale them")

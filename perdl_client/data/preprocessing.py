@@ -101,11 +101,16 @@ class Preprocessing:
             Whether ``Y`` may be overwritten.
         """
         if isinstance(Y, Stream):
-            return Y.map(lambda B: self.apply(B, in_place=B.flags.writeable)) if self.numbers else Y
+            return Y.map(lambda B: self.apply(B, in_place=B.flags.writeable)) if self._changes else Y
         Z = Y
         for name, numbers in self.numbers.items():
             Z = PREPROCESSING[name].apply(Z, numbers, Z if in_place or Z is not Y else None)
         return Z
+
+    @property
+    def _changes(self) -> bool:
+        """Whether any step does anything."""
+        return any((numbers != PREPROCESSING[name].neutral).any() for name, numbers in self.numbers.items())
 
     def undo(self, Z: Floats) -> Floats:
         """Return the samples (d, n) before preprocessing.

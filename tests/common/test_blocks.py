@@ -10,7 +10,6 @@ from common.blocks import Stream, block_size, blocks, chosen, in_memory, total_n
 from common.errors import SettingsError
 from common.statistics import (
     feature_means,
-    frobenius_norm,
     largest_feature_share,
     largest_size,
     mean_share,
@@ -86,9 +85,7 @@ def test_blocks_shrink_with_features_and_atoms(d, r, size):
     assert block_size(d, r) == size
 
 
-@pytest.mark.parametrize(
-    "statistic", [rms, mean_share, frobenius_norm, feature_means, largest_feature_share, largest_size]
-)
+@pytest.mark.parametrize("statistic", [rms, mean_share, feature_means, largest_feature_share, largest_size])
 @pytest.mark.parametrize("dtype", ["f8", "f4"])
 def test_statistics_have_the_same_bits_and_are_right(statistic, dtype, monkeypatch):
     A = Y.astype(dtype)
