@@ -17,6 +17,24 @@ from typing import Literal, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from common.pursuit import ols, omp
+
+__all__ = [
+    "CODERS",
+    "OLS",
+    "OMP",
+    "SELECTING",
+    "Coder",
+    "CoderKind",
+    "HardThreshold",
+    "ThresholdOMP",
+    "TopK",
+    "hard_threshold",
+    "ols",
+    "omp",
+    "top_k",
+]
+
 Floats = NDArray[np.floating]
 
 
@@ -170,6 +188,25 @@ class OMP:
 
 
 @dataclass(frozen=True)
+class OLS(OMP):
+    """Orthogonal least squares with at most ``k`` atoms a sample: each atom taken lowers the error most.
+
+    Parameters
+    ----------
+    number : int
+        k, the most atoms a sample may use.
+    penalty : float
+        Cost of one nonzero in the objective.
+    stacks : bool
+        Whether it accepts stacks of dictionaries, (..., d, r).
+    """
+
+    def __call__(self, Y: Floats, D: Floats) -> Floats:
+        """Return codes (r, n)."""
+        return ols(Y, D, self.number)
+
+
+@dataclass(frozen=True)
 class ThresholdOMP(HardThreshold):
     """Orthogonal matching pursuit until no atom is correlated with the residual by more than the threshold.
 
@@ -210,6 +247,7 @@ CODERS: dict[str, CoderKind] = {
     "hard-threshold": CoderKind(HardThreshold, "threshold"),
     "top-k": CoderKind(lambda k: TopK(int(k)), "n_nonzero"),
     "omp": CoderKind(lambda k: OMP(int(k)), "n_nonzero"),
+    "ols": CoderKind(lambda k: OLS(int(k)), "n_nonzero"),
     "omp-threshold": CoderKind(ThresholdOMP, "threshold"),
 }
 """Coders by name, as in the setting ``coder``."""
@@ -263,69 +301,3 @@ def top_k(A: Floats, k: int) -> Floats:
         kept = np.argpartition(np.abs(A), r - k, axis=-2)[..., r - k :, :]
         np.put_along_axis(out, kept, np.take_along_axis(A, kept, axis=-2), axis=-2)
     return out
-
-
-def omp(Y: Floats, D: Floats, k: int, threshold: float = 0.0) -> Floats:
-    """Orthogonal matching pursuit, all samples at once.
-
-    For each sample, ``k`` times: take the atom most correlated with the residual (atoms scaled to unit norm), then
-    refit all atoms taken by least squares.
-
-    Parameters
-    ----------
-    Y : (d, n) array
-        Samples in columns.
-    D : (d, r) array
-        Atoms of any norm; zero atoms are never taken.
-    k : int
-        Most atoms a sample may use; a sample stops early when its residual is zero.
-    threshold : float
-        A sample also stops when no atom, scaled to unit norm, has this correlation with its residual.
-
-    Returns
-    -------
-    (r, n) array
-
-    Notes
-    -----
-    Works on the Gram matrix (Rubinstein, Zibulevsky and Elad 2008, "batch OMP"): after one product ``D'Y``, each step
-    costs ``r * n * (steps so far)``. The residual is never formed.
-    """
-    dtype = np.result_type(Y, D)
-    r, n = D.shape[1], Y.shape[1]
-    norms = np.linalg.norm(D, axis=0)
-    U = D / np.where(norms > 0, norms, 1)
-    gram, start = U.T @ U, U.T @ Y
-    floor = np.maximum(100 * np.finfo(dtype).eps * np.linalg.norm(Y, axis=0), threshold)
-    columns = np.arange(n)
-    taken = np.zeros((r, n), dtype=bool)
-    support = np.zeros((n, 0), dtype=np.intp)
-    weights = np.zeros((n, 0), dtype=dtype)
-    correlation = start
-    for _ in range(min(k, r)):
-        sizes = np.where(taken, -1, np.abs(correlation))
-        best = sizes.argmax(axis=0)
-        alive = sizes[best, columns] > floor
-        if not alive.any():
-            break
-        taken[best[alive], columns[alive]] = True
-        support = np.column_stack([support, np.where(alive, best, -1)])
-        weights = _refit(gram, start, support)
-        correlation = start.copy()
-        for chosen, weight in zip(support.T, weights.T, strict=True):
-            correlation -= gram[:, chosen] * weight
-    X = np.zeros((r, n), dtype=dtype)
-    np.add.at(X, (support.T, columns), weights.T)
-    return X / np.where(norms > 0, norms, 1)[:, None]
-
-
-def _refit(gram: Floats, start: Floats, support: NDArray[np.intp]) -> Floats:
-    """Return the least-squares weights of each sample on its own support; -1 marks an unused place with weight 0."""
-    unused = support < 0
-    small = gram[support[:, :, None], support[:, None, :]].astype(np.float64)
-    small[unused[:, :, None] | unused[:, None, :]] = 0.0
-    diagonal = np.arange(support.shape[1])
-    # Without the jitter, two chosen atoms that are parallel to the last digit make the matrix singular.
-    small[:, diagonal, diagonal] = np.where(unused, 1.0, 1.0 + 1e-14)
-    right = np.where(unused, 0.0, start[support, np.arange(len(support))[:, None]])
-    return np.linalg.solve(small, right[:, :, None])[:, :, 0].astype(start.dtype)

@@ -11,7 +11,7 @@ which the caller may replace by noisy ones.
 Sources: orthogonal step: Liang et al. 2022, algorithm 1 (algorithm 4 of the paper); gradient step: algorithm 5 of the
 paper; projected step: Arora, Ge, Ma, Moitra 2015, "Simple, efficient, and neural algorithms for sparse coding",
 algorithm 5; coordinate step: Mairal, Bach, Ponce, Sapiro 2010, "Online learning for matrix factorization and sparse
-coding", algorithm 2.
+coding", algorithm 2; online step: the same, algorithm 1 (:mod:`common.online`).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.coders import Coder
+from common.online import online_pass
 from common.polar import polar_factor
 
 Floats = NDArray[np.floating]
@@ -55,14 +56,14 @@ class Step:
     ----------
     dictionary : (d, r) array
         D^(t+1), its columns in the old dictionary's order.
-    codes : (r, n) array
-        X^(t): codes in the *old* dictionary, from which the step was computed.
+    codes : (r, n) array, optional
+        X^(t): codes in the *old* dictionary, from which the step was computed; None if it was not from such codes.
     moment : (d, r) array, optional
         Y X', if the step computed it.
     """
 
     dictionary: Floats
-    codes: Floats
+    codes: Floats | None
     moment: Floats | None = None
 
 
@@ -210,6 +211,39 @@ def coordinate_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5, 
     return Step(_coordinate(D, moment, second_moment, step_size), X, moment)
 
 
+def online_step(Y: Floats, D: Floats, coder: Coder, step_size: float = 0.5, product: Product = product) -> Step:
+    r"""One pass over blocks of samples, each coded with the dictionary that the blocks before it left.
+
+    .. math:: X_t = \text{coder}(Y_t, D), \qquad
+              D \leftarrow \text{one pass over the atoms that lowers }
+              \sum_{s \le t} w_{st} \lVert Y_s - D X_s\rVert_F^2
+
+    Parameters
+    ----------
+    Y : (d, n) array
+        Samples, in columns.
+    D : (d, r) array
+        Dictionary with any ``r``.
+    coder : Coder
+        Computes the codes.
+    step_size : float
+        Not used: each atom's step is an exact minimisation.
+    product : callable
+        Computes ``A X'`` of a block.
+
+    Returns
+    -------
+    Step
+        ``codes`` is None if there was more than one block. Atoms that no sample uses stay as they are; the others have
+        norm 1.
+
+    Notes
+    -----
+    See :mod:`common.online`. With many samples a step is worth several coordinate steps, at their price.
+    """
+    return Step(*online_pass(Y, D, coder, product))
+
+
 def _orthogonal(D: Floats, moment: Floats, second_moment: Floats | None = None, step_size: float = 0.5) -> Floats:
     return polar_factor(moment, prior=D)
 
@@ -253,6 +287,8 @@ class Learner:
         Whether it codes anew, and takes so many products, for every atom.
     forgets : bool
         Whether a step's atoms follow from Y X' alone, so that of all steps before only the codes are left.
+    blocks : bool
+        Whether it codes and sums block by block, each with another dictionary.
     of_sums : callable ``(D, Y X', X X', step_size) -> D``, optional
         The step for sums that are known already. X X' is None if the step takes one product.
     """
@@ -262,7 +298,13 @@ class Learner:
     products: int = 0
     atom_by_atom: bool = False
     forgets: bool = False
+    blocks: bool = False
     of_sums: Callable[..., Floats] | None = None
+
+    @property
+    def codes_once(self) -> bool:
+        """Whether a step is of codes of all samples in the dictionary before it."""
+        return not (self.atom_by_atom or self.blocks)
 
     def take(self, Y: Floats, D: Floats, coder: Coder, step_size: float, product: Product = product) -> Step:
         """Take one step.
@@ -288,5 +330,6 @@ LEARNERS: dict[str, Learner] = {
     "gradient": Learner(gradient_step, products=2, of_sums=_gradient),
     "projected": Learner(projected_step, products=2, atom_by_atom=True),
     "coordinate": Learner(coordinate_step, products=2, of_sums=_coordinate),
+    "online": Learner(online_step, products=2, blocks=True),
 }
 """Learners by name, as in the setting ``learner``."""

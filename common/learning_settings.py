@@ -33,12 +33,13 @@ class LearningSettings(SettingsTable):  # numpydoc ignore=PR01
     threshold_unit: Literal["data", "rms"] = Field(
         "data", description="rms: thresholds are times the root mean square of a client's data"
     )
-    n_nonzero: int = Field(5, ge=1, description="atoms that a sample may use with top-k and omp (k)")
+    n_nonzero: int = Field(5, ge=1, description="atoms that a sample may use with top-k, omp and ols (k)")
     outliers: Literal["keep", "mask"] = Field(
         "keep", description="mask: wild entries and wild samples are found, and count as missing"
     )
-    start: Literal["warm-up", "svd", "random", "identity"] = Field(
-        "warm-up", description="a client's first dictionary; warm-up: learnt from random ones"
+    start: Literal["warm-up", "svd", "samples", "random", "identity"] = Field(
+        "warm-up",
+        description="a client's first dictionary; warm-up: learnt from random ones; samples: from some of its samples",
     )
     warmup_steps: int = Field(20, ge=0, description="learner steps of the start, thresholds shrinking")
     warmup_threshold: float = Field(0.8, ge=0, description="threshold of the first warm-up step, in threshold_unit")
@@ -55,6 +56,7 @@ class LearningSettings(SettingsTable):  # numpydoc ignore=PR01
         description="samples that must use an atom before it moves or is sent; a client may itself ask for more",
     )
     refine_steps: int = Field(0, ge=0, description="steps on a client's own atoms alone before each update")
+    local_steps: int = Field(1, ge=1, description="updates that a client does in each round before it answers")
 
     @field_validator("threshold", "warmup_threshold")
     @classmethod
@@ -65,6 +67,14 @@ class LearningSettings(SettingsTable):  # numpydoc ignore=PR01
     def _k_fits(self) -> Self:
         if self.n_atoms is not None and self.counts_atoms and self.n_nonzero > self.n_atoms:
             raise ValueError(f"n_nonzero = {self.n_nonzero}: must be at most n_atoms = {self.n_atoms}")
+        return self
+
+    @model_validator(mode="after")
+    def _start_fits(self) -> Self:
+        if self.start == "samples" and LEARNERS[self.learner].orthonormal:
+            raise ValueError(
+                f'start = "samples": must be another one with learner = "{self.learner}"; samples are not orthogonal'
+            )
         return self
 
     @property

@@ -147,6 +147,11 @@ class Settings(LearningSettings):  # numpydoc ignore=PR01
 
     def _check_client(self, name: str) -> None:
         one, where = self.for_client(name), f" (clients.{name})" if name else ""
+        if one.start == "samples" and self.privacy.guarded:
+            raise ValueError(
+                f'start = "samples"{where}: must be another one with privacy = "{self.privacy.mode}": such atoms are '
+                "samples, which it is there to hide"
+            )
         r = one.n_atoms
         if r is None and self.data.source == "synthetic":
             r = self.synthetic.n_features

@@ -218,13 +218,13 @@ def describe(
     return FIGURES[name].caption(result, client)
 
 
-def draw_figures(folder: str | Path, kinds: Sequence[str] = ("png", "svg")) -> list[Path]:
+def draw_figures(run: RunResult | str | Path, kinds: Sequence[str] = ("png", "svg")) -> list[Path]:
     """Write the figures of a run into ``figures/``, as PNG and SVG. The same run gives the same bytes.
 
     Parameters
     ----------
-    folder : str or Path
-        A run's folder.
+    run : RunResult, str or Path
+        A run's folder, or what was read from it.
     kinds : sequence of {"png", "svg"}
         Formats to write.
 
@@ -237,8 +237,10 @@ def draw_figures(folder: str | Path, kinds: Sequence[str] = ("png", "svg")) -> l
     from common.files import write_bytes, write_text
     from perdl.report.drawing import to_png, to_svg
 
-    folder, drawn = Path(folder), []
-    result = as_result(folder)
+    result, drawn = as_result(run), []
+    folder = result.folder
+    if folder is None:
+        raise PerdlError("a fitted PerDL has no folder for figures: draw them one by one")
     for name, kind in FIGURES.items():
         clients: list[str | None] = [*result.local_dictionaries] if kind.per_client else [None]
         client = next((one for one in clients if not kind.why_not(result, one)), None)

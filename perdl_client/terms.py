@@ -98,6 +98,7 @@ class Terms(SettingsTable):  # numpydoc ignore=PR01
             ("local_restarts", learning.local_restarts, "restarts"),
             ("warmup_steps", learning.warmup_steps, "steps"),
             ("refine_steps", learning.refine_steps, "steps"),
+            ("local_steps", learning.local_steps, "steps"),
         ):
             if number > getattr(self, term):
                 self._refuse(name, f"{setting} = {number}", f"at most {getattr(self, term)}", f"lower {setting}", term)
@@ -202,9 +203,11 @@ def cost(settings: Settings, learning: LearningSettings, d: int, n: int, in_memo
     # A restart that finds nothing doubles the wait for the next.
     tries = settings.rounds.bit_length() if learning.local_restarts else 0
     starts = (learning.n_restarts + tries * learning.local_restarts) * (learning.warmup_steps + 1)
-    steps = settings.rounds * (2 + learning.refine_steps)
+    steps = settings.rounds * (1 + learning.local_steps + learning.refine_steps)
     products = 3 * (r if LEARNERS[learning.learner].atom_by_atom else 1)
-    used = min(learning.n_nonzero if learning.counts_atoms else d, r) if learning.coder.startswith("omp") else 0
+    used = (
+        min(learning.n_nonzero if learning.counts_atoms else d, r) if learning.coder.startswith(("omp", "ols")) else 0
+    )
 
     def operations(n: int) -> float:
         products_and_codes = 2.0 * products * d * n * r + 2.0 * used * n * (r * used + used**3)

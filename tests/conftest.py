@@ -6,9 +6,32 @@ import os
 from pathlib import Path
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 ROOT = Path(__file__).resolve().parent.parent
 os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1", RAY_USAGE_STATS_ENABLED="0")
+# Several tests run at a time: threads of BLAS, here and in the processes that tests start, would only wait for cores.
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+
+TOGETHER = ("test_tls.py", "test_site.py", "test_node.py", "test_synthetic.py")
+"""Files whose tests share a fixture that takes ten seconds or more."""
+
+
+class Scheduling(LoadScopeScheduling):
+    """Deals tests out one by one, and the files above whole, so that one process makes each costly fixture once.
+
+    Marks for xdist's ``loadgroup`` would say it better, but xdist 3.8 does not see them with pytest 9.2.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return file if file.endswith(TOGETHER) else nodeid
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    return Scheduling(config, log)
 
 
 @pytest.fixture(scope="session")

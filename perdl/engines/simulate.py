@@ -75,8 +75,8 @@ def simulate(
         chosen = run.count_clients(settled)
         with watch(chosen, callbacks, notes.append) as on_start:
             run.simulate(chosen, engine, on_start, complete=complete)
-            draw_figures(Path(chosen.output), ["png"])
-    result = read_run(chosen.output)
+            result = read_run(chosen.output)
+            draw_figures(result, ["png"])
     warn_of_doubts([*notes, *result.summary["warnings"]], 2)
     return result
 

@@ -7,8 +7,8 @@ can run code here. So the SuperLink listens only on loopback; other hosts come i
 
 from __future__ import annotations
 
+import hashlib
 import http.client
-import json
 import os
 import socket
 import ssl
@@ -20,32 +20,20 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
-from flwr.proto.control_pb2 import ListRunsRequest, ListRunsResponse
+from flwr.cli.build import build_fab_from_disk
+from flwr.proto.control_pb2 import ListRunsRequest, ListRunsResponse, StartRunRequest, StartRunResponse
+from flwr.proto.fab_pb2 import Fab
 
 from common.addresses import is_loopback, split_address
 from common.errors import FederationError, SettingsError
 from perdl import __version__
 from perdl.deploy.certs import CA, CERTIFICATE, KEY
 from perdl_client.node.proxy import without_proxies
-from perdl_client.node.supernode import Scalar, flower_command, flower_environment, toml_value
+from perdl_client.node.supernode import Scalar, flower_environment, toml_value
 
 START_LIMIT = 60.0  # seconds; usually it takes two
 STOP_LIMIT = 5.0  # seconds, first for the SuperLink, then for its children
-SUBMIT_LIMIT = 60.0
 CALL_LIMIT = 60.0  # long: a SuperLink may hang while the machine swaps; a dead one refuses at once
-
-# Flower's command, but it also ends when its parent is gone, even after kill -9.
-_CHILD = """
-import os, signal, sys, threading, time
-from flwr.superlink.cli.flower_superlink import flower_superlink
-def watch(parent):
-    while os.getppid() == parent:
-        time.sleep(0.3)
-    os.kill(os.getpid(), signal.SIGTERM)
-threading.Thread(target=watch, args=(int(sys.argv.pop(1)),), daemon=True).start()
-sys.argv[0] = "flower-superlink"
-flower_superlink()
-"""
 
 
 @contextmanager
@@ -78,7 +66,8 @@ def superlink(
     host, port = check_address(address)
     home.mkdir(parents=True, exist_ok=True)
     log.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-P", "-c", _CHILD, str(os.getpid()), "--host", host, "--port", str(port)]
+    module = "perdl.engines.superlink_process"
+    command = [sys.executable, "-P", "-m", module, str(os.getpid()), "--host", host, "--port", str(port)]
     if certs is None:
         command += ["--insecure"]
     else:
@@ -135,8 +124,8 @@ def write_bundle(
     return folder
 
 
-def submit(bundle: Path, address: str, home: Path, certs: Path | None = None) -> int:
-    """Start a run and return its id.
+def submit(bundle: Path, address: str, certs: Path | None = None) -> int:
+    """Start a run and return its id. This does what ``flwr run`` does, without a process that takes a second to start.
 
     Parameters
     ----------
@@ -144,8 +133,6 @@ def submit(bundle: Path, address: str, home: Path, certs: Path | None = None) ->
         Folder that `write_bundle` wrote.
     address : str
         ``HOST:PORT`` of the SuperLink.
-    home : Path
-        Folder for Flower's own files.
     certs : Path, optional
         Folder of the server's certificates; plain text without it.
 
@@ -154,22 +141,14 @@ def submit(bundle: Path, address: str, home: Path, certs: Path | None = None) ->
     FederationError
         If Flower does not accept the run. It quotes Flower's message.
     """
-    home.mkdir(parents=True, exist_ok=True)
-    trust = f"root-certificates = {toml_value(str((certs / CA).resolve()))}" if certs else "insecure = true"
-    connection = f"[superlink.perdl]\naddress = {toml_value(address)}\n{trust}\n"
-    (home / "config.toml").write_text('[superlink]\ndefault = "perdl"\n' + connection, encoding="utf-8")
-    environment = _environment(home)
-    command = [flower_command("flwr", environment), "run", str(bundle), "perdl", "--format", "json"]
-    try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SUBMIT_LIMIT)
-    except subprocess.TimeoutExpired:
-        raise FederationError(f"`flwr run` on {address} did not end within {SUBMIT_LIMIT:g} s") from None
-    try:
-        answer = json.loads(done.stdout[done.stdout.index("{") :])
-        return int(answer["run-id"])
-    except (ValueError, KeyError, TypeError):
-        words = " ".join(f"{done.stdout} {done.stderr}".split())
-        raise FederationError(f"Flower did not take the run on {address}: {words[-600:]}") from None
+    content = build_fab_from_disk(bundle)
+    fab = Fab(hash_str=hashlib.sha256(content).hexdigest(), content=content)
+    answer = StartRunResponse.FromString(
+        control("start-run", StartRunRequest(fab=fab).SerializeToString(), address, certs)
+    )
+    if not answer.HasField("run_id"):
+        raise FederationError(f"Flower did not take the run on {address}: {answer.note or 'it gave no reason'}")
+    return int(answer.run_id)
 
 
 def run_status(run_id: int, address: str, certs: Path | None = None) -> tuple[str, str]:

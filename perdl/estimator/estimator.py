@@ -42,18 +42,18 @@ class PerDL(Outcome):
         Largest number of rounds T.
     tolerance : float
         Stop when no atom of D^g moves more than this.
-    learner : {"orthogonal", "gradient", "projected", "coordinate"}
+    learner : {"orthogonal", "gradient", "projected", "coordinate", "online"}
         The step by which a client improves its dictionary.
     step_size : float
         Step of the other learners than "orthogonal", in units of 1 / ||X X'||_2.
-    coder : {"hard-threshold", "top-k", "omp"}
+    coder : {"hard-threshold", "top-k", "omp", "ols", "omp-threshold"}
         How samples are written with atoms.
     threshold : float
         "hard-threshold" keeps codes of at least this size.
     threshold_unit : {"data", "rms"}
         Unit of thresholds: that of the data, or the root mean square of a client's data.
     n_nonzero : int
-        Atoms that a sample may use with "top-k" and "omp".
+        Atoms that a sample may use with "top-k", "omp" and "ols".
     outliers : {"keep", "mask"}
         "mask" finds wild entries and wild samples, which then count as missing.
     start : {"warm-up", "svd", "random", "identity"}
@@ -70,6 +70,8 @@ class PerDL(Outcome):
         Samples that must use an atom before it is sent.
     refine_steps : int
         Steps on the local atoms alone before each update.
+    local_steps : int
+        Updates that a client does in each round before it answers.
     trim : float
         Share of clients that the aggregation "trimmed" leaves out for each atom.
     missing : {"refuse", "mask"}
@@ -169,6 +171,7 @@ class PerDL(Outcome):
         min_usage: float = 1e-4,
         min_samples: int = 5,
         refine_steps: int = 0,
+        local_steps: int = 1,
         trim: float = 0.3,
         missing: str = "refuse",
         center: bool = False,
@@ -208,6 +211,7 @@ class PerDL(Outcome):
         self.min_usage = min_usage
         self.min_samples = min_samples
         self.refine_steps = refine_steps
+        self.local_steps = local_steps
         self.trim = trim
         self.missing = missing
         self.center = center

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -31,6 +31,40 @@ def no_numbers(result: RunResult, client: str | None) -> list[Row]:
         Ignored.
     """
     return []
+
+
+def chosen_clients(result: RunResult, clients: Iterable[str], worst: Mapping[str, float] | None = None) -> list[str]:
+    """Return the clients that a figure shows: all, or those of thousands that need a look.
+
+    Parameters
+    ----------
+    result : RunResult
+        The run.
+    clients : iterable of str
+        Clients that could be shown, in their order, which is kept.
+    worst : mapping of str to float, optional
+        How much each needs a look; default its relative error in the end.
+    """
+    names = list(clients)
+    if len(names) <= MOST_CLIENTS:
+        return names
+    if worst is None:
+        worst = {name: facts.get("final_error") or 0.0 for name, facts in result.clients.items()}
+    largest = set(sorted(names, key=lambda name: -worst.get(name, 0.0))[:MOST_CLIENTS])
+    return [name for name in names if name in largest]
+
+
+def chosen_of(n: int, why: str = "the largest error") -> str:
+    """Say which clients :func:`chosen_clients` has chosen; empty if all are shown.
+
+    Parameters
+    ----------
+    n : int
+        Number of all clients.
+    why : str
+        What those shown have, in words.
+    """
+    return f" Of {n} clients the {MOST_CLIENTS} with {why} are shown." if n > MOST_CLIENTS else ""
 
 
 @dataclass(frozen=True)

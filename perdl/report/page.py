@@ -13,7 +13,7 @@ from rich.filesize import decimal
 
 from common.evaluation import evaluation_of
 from common.settings import Settings
-from perdl.report.figure import FigureKind, Row
+from perdl.report.figure import FigureKind, Row, chosen_clients, chosen_of
 from perdl.report.figures import FIGURES
 from perdl.report.figures.participation import answered_rounds
 from perdl.report.figures.variance import explained_parts, main_finding
@@ -148,6 +148,7 @@ def render_report(source: Any) -> str:
         sections=list(_sections(result)),
         evaluation=result.summary.get("evaluation", {}),
         participants=_participants(result),
+        chosen=chosen_of(len(result.clients)),
         files=_files(result.folder),
         traffic=_traffic(result.summary.get("bytes", {})),
         versions=result.summary.get("versions", {}),
@@ -332,7 +333,8 @@ def _participants(result: RunResult) -> list[dict[str, str]]:
     answered = answered_rounds(result)
     with_files = any("file" in facts for facts in result.clients.values())
     rows = []
-    for name, facts in result.clients.items():
+    for name in chosen_clients(result, result.clients):
+        facts = result.clients[name]
         rounds = len(answered.get(name, ()))
         row = {
             "client": name,

@@ -180,7 +180,7 @@ class ClientLearner:
         self.guard = self.min_samples if guarded else None
         self.size = rms(Y) if private is None else private.clip / len(Y) ** 0.5
         self.product = product if private is None else private
-        self.learner, self.coder = LEARNERS[learning.learner], learning.make_coder(self.size)
+        self.learner, self.coder = LEARNERS[self.learning.learner], learning.make_coder(self.size)
         self._dictionary, self.watch, self.members = dictionary, watch, members
 
     @property
@@ -312,7 +312,7 @@ class ClientLearner:
         return global_dictionary if self.members is None else global_dictionary[:, self.members]
 
     def update(self, global_dictionary: Floats, t: int) -> LocalUpdate:
-        """Do the client's part of round ``t``: refine, restart the local block if it is stuck, one local update.
+        """Do the client's part of round ``t``: refine, restart the local block if it is stuck, ``local_steps`` updates.
 
         Parameters
         ----------
@@ -338,6 +338,10 @@ class ClientLearner:
             else:
                 D_l, self.watch = other, NOTHING_SEEN
         new = local_update(Y, D_g, D_l, self.learner, self.coder, *with_step, self.guard)
+        for _ in range(learning.local_steps - 1):
+            D_g, D_l = new.global_dictionary, new.local_dictionary
+            D_l = retract(D_g, D_l) if self.learner.orthonormal else D_l
+            new = local_update(Y, D_g, D_l, self.learner, self.coder, *with_step, self.guard)
         self._dictionary = new.local_dictionary
         self.watch = replace(self.watch, objective=new.objective, previous=self.watch.objective)
         return new

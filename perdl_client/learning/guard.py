@@ -6,8 +6,9 @@ A server chooses D^g, learner and coder, so it can choose atoms that one sample 
 
 :math:`\sum_s t_s` is what moves the atom, :math:`\sum_s m_s` what it is made of: every learner's step is a function of
 these sums. (The projected learner has :math:`\mathrm{sign}(x_{sj})` in place of :math:`x_{sj}`, and its own codes
-:math:`x_s` for every atom.) The guard replaces them by :math:`\sum_s w_s t_s` and :math:`\sum_s w_s m_s`, with one
-weight for each sample in all its terms, so that for each atom that moves
+:math:`x_s` for every atom. The online learner sums block by block; each block passes alone, so sums of blocks do.)
+The guard replaces them by :math:`\sum_s w_s t_s` and :math:`\sum_s w_s m_s`, with one weight for each sample in all its
+terms, so that for each atom that moves
 
 1. at least ``min_samples`` samples use it, and
 2. no sample has more than the share :data:`SHARE` of :math:`\sum_s \lVert w_s t_s\rVert^2`, nor of
@@ -164,7 +165,7 @@ def made_of_many(Y: Floats, X: Floats, min_samples: int) -> Bools:
 
 def guarded_step(
     learner: Learner, Y: Floats, D: Floats, coder: Coder, step_size: float, min_samples: int
-) -> tuple[Step, Passed, Floats]:
+) -> tuple[Step, Passed, Floats | None]:
     """Do one step of a learner in which only atoms that pass the guard move.
 
     Parameters
@@ -187,9 +188,11 @@ def guarded_step(
     step : Step
         The atoms that may not move are the learner's for an atom that no sample uses: do not send them.
     passed : Passed
-    codes : (r, n) array
-        The codes of all atoms, before the guard.
+    codes : (r, n) array, optional
+        The codes of all atoms in ``D``, before the guard; None if the step is not of such codes.
     """
+    if learner.blocks:
+        return _in_blocks(learner, Y, D, coder, step_size, min_samples)
     if learner.atom_by_atom:
         return _atom_by_atom(learner, Y, D, coder, step_size, min_samples)
     X = coder(Y, D)
@@ -291,9 +294,32 @@ def known(X: Floats, only: Floats | None = None) -> Coded:
     return Coded(code)
 
 
+def _in_blocks(
+    learner: Learner, Y: Floats, D: Floats, coder: Coder, step_size: float, min_samples: int
+) -> tuple[Step, Passed, Floats | None]:
+    """Do a guarded step of a learner that codes and sums block by block: each block passes the guard alone."""
+    moves = np.zeros(D.shape[1], dtype=bool)
+    blocks: list[Passed] = []
+    codes: Floats | None = None
+
+    def code(B: Floats, D: Floats) -> Floats:
+        nonlocal codes
+        codes = coder(B, D)
+        blocks[:] = [passed(B, D, codes, min_samples)]
+        moves[blocks[0].moves] = True
+        return blocks[0].codes
+
+    def summed(A: Floats, X: Floats) -> Floats:
+        return blocks[0].product(X if A is X else blocks[0].rest, X)
+
+    step = learner.step(Y, D, Coded(code), step_size, summed)
+    seen = Passed(moves, np.ones(Y.shape[1]), Y, np.zeros((0, 0), Y.dtype))
+    return step, seen, None if step.codes is None else codes
+
+
 def _atom_by_atom(
     learner: Learner, Y: Floats, D: Floats, coder: Coder, step_size: float, min_samples: int
-) -> tuple[Step, Passed, Floats]:
+) -> tuple[Step, Passed, Floats | None]:
     """Do a guarded step of a learner that codes anew for every atom, and sums with the signs of this atom's codes."""
     made, left = column_energies(Y), np.zeros(Y.shape[1])
 
@@ -309,8 +335,8 @@ def _atom_by_atom(
         return Passed(may, weights, Y, signs).product(A, np.where(may[:, None], signs, A.dtype.type(0)))
 
     step = learner.step(Y, D, Coded(code), step_size, summed)
-    moves = (step.dictionary != D).any(axis=0)
-    return step, Passed(moves, np.ones(Y.shape[1]), Y, step.codes), step.codes
+    moves, X = (step.dictionary != D).any(axis=0), coder(Y, D) if step.codes is None else step.codes
+    return step, Passed(moves, np.ones(Y.shape[1]), Y, X), X
 
 
 def _held(

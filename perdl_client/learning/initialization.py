@@ -5,8 +5,8 @@ et al. 2022, algorithm 4). It keeps the result with the least objective
 
 .. math:: \lVert Y - DX\rVert_F^2 + \text{penalty} \cdot \lVert X\rVert_0 .
 
-``svd`` and ``identity`` warm up the left singular vectors or the first unit vectors. ``random`` is a random dictionary
-without warm-up.
+``svd``, ``identity`` and ``samples`` warm up the left singular vectors, the first unit vectors, or samples. ``random``
+is a random dictionary without warm-up.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from common.rng import stream
 from common.statistics import rms
 from perdl_client.learning.guard import guarded, guarded_step, made_of_many, passed
 from perdl_client.learning.missing import codes_of, gaps, observed_residual, refill, zero_filled
+from perdl_client.learning.samples_start import samples_start
 
 Floats = NDArray[np.floating]
 
@@ -109,6 +110,14 @@ def first_dictionary(
         if min_samples is not None and learning.start == "svd":
             D = _guarded_start(Y, D, rng, min_samples)
         return warm_up(Y, D, learner, coder, product=product, last=last, **schedule(learning, size))
+    if learning.start == "samples":
+        if min_samples is not None:
+            raise SettingsError(
+                f'start = "samples": shows samples of {name}, which the guard is there to hide; choose another start, '
+                'or set privacy = "none"'
+            )
+        D = samples_start(Y, r, rng, product)
+        return warm_up(Y, D, learner, coder, product=product, **schedule(learning, size))
     many = learning.n_restarts
     return best_warm_up(
         Y, r, learner, coder, rng, n_restarts=many, last=last, product=product, **schedule(learning, size)
@@ -294,7 +303,7 @@ def warm_up(
         step = last(F, D, warm) if last and is_last else learner.take(F, D, warm, step_size, product)
         D = step.dictionary
         if holes:
-            F = refill(Y, D @ step.codes)
+            F = refill(Y, D @ (warm(F, D) if step.codes is None else step.codes))
     return D
 
 

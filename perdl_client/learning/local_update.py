@@ -147,6 +147,8 @@ def local_update(
     else:
         step, seen, X = guarded_step(learner, F, D, coder, step_size, min_samples)
         moves = seen.moves
+    if X is None:
+        X = coder(F, D)
     moment = step.moment
     if moment is None:
         moment = product(F, X) if seen is None else seen.product(seen.rest, seen.codes)
@@ -154,7 +156,7 @@ def local_update(
     kept, rest, sent = new.kept, new.rest, new.sent
     own = step.dictionary[:, rest]
     if moves is not None and not moves[rest].all():  # own atoms stay here, and may learn from few samples
-        own = learner.take(F, D, coder if learner.atom_by_atom else known(X), step_size).dictionary[:, rest]
+        own = learner.take(F, D, known(X) if learner.codes_once else coder, step_size).dictionary[:, rest]
     energies = (X * X).sum(axis=1)
     if product is not plain_product:  # the stretch of an atom is its energy, if codes are those of an orthonormal D
         energies = np.maximum((step.dictionary * moment).sum(axis=0), 0)

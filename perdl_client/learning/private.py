@@ -11,8 +11,9 @@ norm is at most :math:`C^2`: codes of a sample depend on this sample and on the 
 Gaussian mechanism of multiplier z. First dictionary, rounds, what is sent and the client's own dictionary follow from
 these releases and from what the server sends: post-processing. :func:`releases` counts them.
 
-What would look at samples in another way is off: restarts chosen by their objective, the search for atoms in use, wild
-entries, means and scales of a client's own data, and all measured scalars in messages.
+A learner that sums block by block would need noise for each block: the coordinate learner takes its place. What would
+look at samples in another way is off: restarts chosen by their objective, the search for atoms in use, wild entries,
+means and scales of a client's own data, and all measured scalars in messages.
 
 Source: Dwork and Roth 2014, "The algorithmic foundations of differential privacy", appendix A and proposition 2.1;
 Kairouz et al. 2021, "Practical and private (deep) learning without sampling or shuffling", definition 1.1 (a sample
@@ -94,7 +95,8 @@ def private_learning(learning: LearningSettings) -> LearningSettings:
     learning : LearningSettings
         The client's settings.
     """
-    return learning.model_copy(update={"n_restarts": 1, "local_restarts": 0, "outliers": "keep"})
+    learner = "coordinate" if LEARNERS[learning.learner].blocks else learning.learner
+    return learning.model_copy(update={"n_restarts": 1, "local_restarts": 0, "outliers": "keep", "learner": learner})
 
 
 def releases(learning: LearningSettings, rounds: int) -> int:
@@ -109,5 +111,5 @@ def releases(learning: LearningSettings, rounds: int) -> int:
     """
     a_step = LEARNERS[learning.learner].products
     warmup = 0 if learning.start == "random" else learning.warmup_steps * a_step
-    first = 1 if learning.start == "svd" else 0
-    return first + warmup + rounds * (1 + learning.refine_steps) * a_step
+    first = 1 if learning.start in ("svd", "samples") else 0
+    return first + warmup + rounds * (learning.local_steps + learning.refine_steps) * a_step

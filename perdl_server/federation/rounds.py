@@ -36,7 +36,7 @@ _FINAL = {
 }
 """Measures that clients tell in the end, and their ranges."""
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.2
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.2
 """Seconds between two polls for answers; the pause doubles from the first to the longest."""
 
 

@@ -7,7 +7,7 @@ import scipy.linalg
 import perdl_client.learning.learners
 from common.coders import OMP, HardThreshold, TopK, top_k
 from common.dictionaries import dictionary_distance, match_atoms
-from common.learners import LEARNERS, coordinate_step, gradient_step, orthogonal_step, projected_step
+from common.learners import LEARNERS, coordinate_step, gradient_step, online_step, orthogonal_step, projected_step
 from common.synthetic import generate
 from perdl_client.learning.initialization import objective
 
@@ -16,6 +16,7 @@ STEPS = {
     "gradient": gradient_step,
     "projected": projected_step,
     "coordinate": coordinate_step,
+    "online": online_step,
 }
 CODERS = [HardThreshold(0.5), TopK(2), OMP(2)]
 
@@ -43,7 +44,7 @@ def test_the_registry_names_every_learner():
     assert perdl_client.learning.learners.LEARNERS is LEARNERS
 
 
-@pytest.mark.parametrize("name", ["orthogonal", "gradient", "coordinate"])
+@pytest.mark.parametrize("name", ["orthogonal", "gradient", "coordinate", "online"])
 @pytest.mark.parametrize("coder", CODERS, ids=repr)
 def test_codes_are_those_of_the_old_dictionary(name, coder):
     _, Y, D = problem(0)
@@ -238,6 +239,7 @@ def start_near(truth, size, seed):
         ("gradient", {}, 0.8),
         ("projected", {}, 0.75),
         ("coordinate", {}, 0.8),
+        ("online", {}, 0.8),
     ],
 )
 @pytest.mark.parametrize("seed", range(3))
@@ -325,7 +327,7 @@ def test_steps_turn_with_the_feature_space_and_follow_order_and_sign_of_atoms(na
     turn, order, signs = orthonormal(rng, 6, 6), rng.permutation(4), rng.choice([-1, 1], 4)
     plain = STEPS[name](Y, D, coder).dictionary
     np.testing.assert_allclose(STEPS[name](turn @ Y, turn @ D, coder).dictionary, turn @ plain, atol=1e-7)
-    if name == "coordinate":  # atoms change one after the other
+    if name in ("coordinate", "online"):  # atoms change one after the other
         order = np.arange(4)
     np.testing.assert_allclose(
         STEPS[name](Y, D[:, order] * signs, coder).dictionary, plain[:, order] * signs, atol=1e-7

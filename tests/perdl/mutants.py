@@ -291,9 +291,13 @@ WORDS += [
     "top-k",
     "omp",
     "omp-threshold",
+    "ols",
+    "coordinate",
+    "online",
 ]
 WORDS += [
     "svd",
+    "samples",
     "random",
     "identity",
     "rms",

@@ -320,7 +320,7 @@ def test_terms_that_are_none_are_named(tmp_path, text, words):
 def test_the_estimate_grows_with_what_is_asked():
     plain = settings_from_values({})
     base = cost(plain, plain.for_client("a"), 50, 500)
-    for more in ({"rounds": 500}, {"n_restarts": 50}, {"warmup_steps": 200}, {"refine_steps": 20}):
+    for more in ({"rounds": 500}, {"n_restarts": 50}, {"warmup_steps": 200}, {"refine_steps": 20}, {"local_steps": 20}):
         settings = settings_from_values(more)
         assert cost(settings, settings.for_client("a"), 50, 500)[1] > base[1]
     assert cost(plain, plain.for_client("a"), 50, 5000)[0] > 5 * base[0]

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from common.evaluation import percent
-from perdl.report.figure import MOST_CLIENTS, FigureKind, Row
-from perdl.report.words import first_of
+from perdl.report.figure import FigureKind, Row, chosen_clients, chosen_of
 from perdl.results.run_result import RunResult
 
 if TYPE_CHECKING:
@@ -26,6 +25,13 @@ def evaluated(result: RunResult) -> dict[str, dict[str, Any]]:
     return {name: facts["held_out"] for name, facts in result.clients.items() if facts.get("held_out")}
 
 
+def _told(result: RunResult) -> dict[str, dict[str, Any]]:
+    """Return what is shown of :func:`evaluated`."""
+    told = evaluated(result)
+    names = chosen_clients(result, told, {name: -float(one["gain"]) for name, one in told.items()})
+    return {name: told[name] for name in names}
+
+
 def _why_not(result: RunResult, client: str | None) -> str:
     if evaluated(result):
         return ""
@@ -39,7 +45,7 @@ def _why_not(result: RunResult, client: str | None) -> str:
 def _draw(result: RunResult, client: str | None) -> Figure:
     from perdl.report.drawing import INK, SHARED, name_rows, new_figure
 
-    told = dict(list(evaluated(result).items())[:MOST_CLIENTS])
+    told = _told(result)
     low, gain, high = (100 * np.array([one[key] for one in told.values()]) for key in ("gain_low", "gain", "gain_high"))
     figure = new_figure(0.9 + 0.2 * len(told))
     axes = figure.subplots()
@@ -59,13 +65,13 @@ def _draw(result: RunResult, client: str | None) -> Figure:
 
 
 def _caption(result: RunResult, client: str | None) -> str:
-    return str(result.summary["held_out"]["sentence"]) + first_of(MOST_CLIENTS, len(evaluated(result)))
+    return str(result.summary["held_out"]["sentence"]) + chosen_of(len(evaluated(result)), "the smallest gain")
 
 
 def _numbers(result: RunResult, client: str | None) -> list[Row]:
     names = {"alone": "alone", "federated": "federated", "shared": "shared atoms only", "pooled": "pooled"}
     rows: list[Row] = []
-    for name, one in evaluated(result).items():
+    for name, one in _told(result).items():
         errors = one["errors"][str(one["atoms"])]
         row = {"client": name, "held out": str(one["n_samples"]), "atoms": str(one["atoms"])}
         row |= {title: f"{errors[key]:.3f}" for key, title in names.items() if key in errors}

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perdl.report.figure import MOST_CLIENTS, FigureKind, Row
-from perdl.report.words import counted, first_of, some_of
+from perdl.report.figure import FigureKind, Row, chosen_clients, chosen_of
+from perdl.report.words import counted, some_of
 from perdl.results.membership import who_shares
 from perdl.results.run_result import RunResult
 
@@ -30,7 +30,7 @@ def _draw(result: RunResult, client: str | None) -> Figure:
 
     from perdl.report.drawing import SHARED, label, new_figure
 
-    names = list(result.members)[:MOST_CLIENTS]
+    names = chosen_clients(result, result.members)
     table = np.array([result.members[name] for name in names]).T[:_MOST_ATOMS]
     figure = new_figure(min(1.2 + 0.16 * len(table), 9.5))
     axes = figure.subplots()
@@ -52,7 +52,7 @@ def _caption(result: RunResult, client: str | None) -> str:
     none = [name for name, own in members.items() if not own.any()]
     if none:
         text += f" {some_of(none)} {'share' if len(none) > 1 else 'shares'} none."
-    text += first_of(MOST_CLIENTS, len(members))
+    text += chosen_of(len(members))
     return text + (f" Of {counted(r_g, 'atom')} the first {_MOST_ATOMS} are shown." if r_g > _MOST_ATOMS else "")
 
 
@@ -63,7 +63,8 @@ def _numbers(result: RunResult, client: str | None) -> list[Row]:
             **{f"shared {k + 1}": "yes" if own[k] else "-" for k in range(min(len(own), _MOST_ATOMS))},
             "in all": f"{own.sum()} of {len(own)}",
         }
-        for name, own in result.members.items()
+        for name in chosen_clients(result, result.members)
+        for own in (result.members[name],)
     ]
 
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.protocol import natural_key
-from perdl.report.figure import MOST_CLIENTS, FigureKind
-from perdl.report.words import counted, first_of, some_of
+from perdl.report.figure import FigureKind, chosen_clients, chosen_of
+from perdl.report.words import counted, some_of
 from perdl.results.run_result import RunResult
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def _draw(result: RunResult, client: str | None) -> Figure:
 
     answered = answered_rounds(result)
     last = max(row["round"] for row in result.metrics)
-    names = list(answered)[:MOST_CLIENTS]
+    names = chosen_clients(result, answered, {name: last - len(rounds) for name, rounds in answered.items()})
     figure = new_figure(0.8 + 0.2 * len(names))
     axes = figure.subplots()
     for row, name in enumerate(names):
@@ -79,7 +79,7 @@ def _caption(result: RunResult, client: str | None) -> str:
             f"{len(answered) - len(away)} of {counted(len(answered), 'client')} answered every round; "
             f"{some_of([f'{name} missed {away[name]}' for name in worst])}."
         )
-    return text + first_of(MOST_CLIENTS, len(answered))
+    return text + chosen_of(len(answered), "the most rounds missed")
 
 
 PARTICIPATION = FigureKind("Who took part", "Gaps are rounds that a client did not answer.", _why_not, _caption, _draw)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perdl.report.figure import MOST_CLIENTS, NO_MODELS, FigureKind, Row
-from perdl.report.words import counted, first_of, some_of
+from perdl.report.figure import NO_MODELS, FigureKind, Row, chosen_clients, chosen_of
+from perdl.report.words import counted, some_of
 from perdl.results.run_result import RunResult
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def _draw(result: RunResult, client: str | None) -> Figure:
 
     from perdl.report.drawing import label, new_figure
 
-    names = list(result.usage)[:MOST_CLIENTS]
+    names = chosen_clients(result, result.usage)
     r_g = result.global_dictionary.shape[1]
     # Own atoms of different clients are different atoms: they have no rows in common.
     own = np.array([[result.usage[name][r_g:].sum() for name in names]])
@@ -82,7 +82,7 @@ def _caption(result: RunResult, client: str | None) -> str:
             text += f" No client uses {some_of([f'shared atom {j + 1}' for j in dead])}."
         if any(map(result.lacking, clients)):
             text += " Hatched: the client does not share that atom."
-    text += first_of(MOST_CLIENTS, len(clients))
+    text += chosen_of(len(clients))
     return text + (f" Of {counted(r_g, 'shared atom')} the first {_MOST_ATOMS} are shown." if r_g > _MOST_ATOMS else "")
 
 
@@ -98,7 +98,8 @@ def _numbers(result: RunResult, client: str | None) -> list[Row]:
             "all own": f"{u[r_g:].sum():.1%}",
             "own atoms in use": f"{len(result.by_energy(name))} of {len(u) - r_g}",
         }
-        for name, u in result.usage.items()
+        for name in chosen_clients(result, result.usage)
+        for u in (result.usage[name],)
     ]
 
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perdl.report.figure import MOST_CLIENTS, FigureKind, Row
-from perdl.report.words import first_of
+from perdl.report.figure import MOST_CLIENTS, FigureKind, Row, chosen_clients, chosen_of
 from perdl.results.run_result import RunResult
 
 if TYPE_CHECKING:
@@ -43,7 +42,8 @@ def _why_not(result: RunResult, client: str | None) -> str:
 def _draw(result: RunResult, client: str | None) -> Figure:
     from perdl.report.drawing import HATCH, OWN, REST, SHARED, name_rows, new_figure
 
-    parts = dict(list(explained_parts(result).items())[:MOST_CLIENTS])
+    parts = explained_parts(result)
+    parts = {name: parts[name] for name in chosen_clients(result, parts)}
     figure = new_figure(0.9 + 0.2 * len(parts))
     axes = figure.subplots()
     values = np.clip(list(parts.values()), 0, 1)
@@ -79,14 +79,17 @@ def _caption(result: RunResult, client: str | None) -> str:
     least, most = min(parts, key=lambda name: parts[name][0]), max(parts, key=lambda name: parts[name][0])
     if len(parts) > 1:
         text += f" Least is shared at {least} ({parts[least][0]:.0%}), most at {most} ({parts[most][0]:.0%})."
-    return text + first_of(MOST_CLIENTS, len(parts))
+    if len(parts) > MOST_CLIENTS:
+        low, high = np.quantile([shared for shared, _, _ in parts.values()], (0.05, 0.95))
+        text += f" It is {low:.0%} to {high:.0%} for nine clients of ten."
+    return text + chosen_of(len(parts))
 
 
 def _numbers(result: RunResult, client: str | None) -> list[Row]:
-    names = ("shared", "own", "unexplained")
+    names, parts = ("shared", "own", "unexplained"), explained_parts(result)
     return [
-        {"client": name, **{key: f"{value:.1%}" for key, value in zip(names, parts, strict=True)}}
-        for name, parts in explained_parts(result).items()
+        {"client": name, **{key: f"{value:.1%}" for key, value in zip(names, parts[name], strict=True)}}
+        for name in chosen_clients(result, parts)
     ]
 
 

@@ -178,6 +178,7 @@ def test_clients_of_different_coders_and_atom_counts_run_together(tmp_path):
         ["dtype=float32"],
         ["data.n_samples=40"],
         ["refine_steps=2"],
+        ["local_steps=3"],
         ["start=svd"],
         ["start=random"],
         ["threshold_unit=rms", "threshold=0.3", "warmup_threshold=1.5"],

@@ -147,7 +147,7 @@ def test_no_superlink_is_an_error_that_names_the_address(tmp_path):
     with pytest.raises(FederationError, match=address):
         run_status(1, address)
     with pytest.raises(FederationError, match=address):
-        submit(write_bundle(tmp_path / "bundle", {}, serverapp="json:dumps", clientapp="json:dumps"), address, tmp_path)
+        submit(write_bundle(tmp_path / "bundle", {}, serverapp="json:dumps", clientapp="json:dumps"), address)
 
 
 @pytest.fixture
@@ -167,8 +167,8 @@ def sleeper(tmp_path, monkeypatch):
 def test_runs_are_watched_and_no_process_outlives_the_context(tmp_path, sleeper):
     address, home = free_address(), tmp_path / "home"
     with superlink(address, home, log=tmp_path / "log"):
-        failing = submit(sleeper("failing", True), address, home)
-        running = submit(sleeper("running", False), address, home)
+        failing = submit(sleeper("failing", True), address)
+        running = submit(sleeper("running", False), address)
         wait_for(lambda: run_status(failing, address)[0].startswith("finished"))
         status, details = run_status(failing, address)
         assert (status, "on purpose" in details) == ("finished:failed", True)
@@ -198,7 +198,7 @@ def test_flowers_own_supernode_runs_the_installed_app_with_its_own_settings(tmp_
     with superlink(address, home, log=tmp_path / "log"), (tmp_path / "client-log").open("wb") as log:
         node = subprocess.Popen(argv, env=environment, stdout=log, stderr=log)
         try:
-            run = submit(bundle, address, home)
+            run = submit(bundle, address)
             wait_for(lambda: run_status(run, address)[0].startswith("finished"), 60)
             assert run_status(run, address) == ("finished:completed", "")
         finally:

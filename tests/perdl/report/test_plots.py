@@ -298,7 +298,7 @@ def test_a_hundred_clients_stay_legible():
     result = dataclasses.replace(result, summary={"clients": clients, "n_global": 1})
     result = dataclasses.replace(result, metrics=[{"round": 1, "client": name} for name in clients])
     for name in ("variance", "usage", "participation"):
-        assert "The first 40 of 100 are shown." in plots.describe(name, result)
+        assert "Of 100 clients the 40 with the " in plots.describe(name, result)
         assert getattr(plots, name)(result).get_figheight() < 10
 
 

@@ -187,3 +187,25 @@ def test_an_atom_that_it_leaves_becomes_its_own_and_one_that_it_joins_takes_the_
     client.keep(np.array([1, 2]))
     assert client.members is not None
     assert client.members.tolist() == [False, True]
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+@pytest.mark.parametrize("learner", [name for name in LEARNERS if LEARNERS[name].orthonormal])
+def test_local_steps_are_rounds_in_which_no_one_else_takes_part(learner, guarded):
+    """With local_steps = 3 a client answers what it would answer to its own two answers before."""
+    t = truth(1, noise=0.1)
+    rng = np.random.default_rng(0)
+    D_g, D_l = np.split(np.linalg.qr(rng.standard_normal((6, 6))).Q, [3], axis=1)
+
+    def client(**values):
+        one = learning(learner=learner, local_restarts=0, **values)
+        return ClientLearner(t.data, one, 0, "client-1", dictionary=D_l, guarded=guarded)
+
+    several, single, received = client(local_steps=3), client(), D_g
+    for step in (1, 2, 3):
+        last = single.update(received, step)
+        received = last.global_dictionary
+    found = several.update(D_g, 1)
+    np.testing.assert_allclose(found.global_dictionary, last.global_dictionary, atol=1e-12)
+    np.testing.assert_allclose(several.dictionary, single.dictionary, atol=1e-12)
+    assert found.error == pytest.approx(last.error, rel=1e-9)

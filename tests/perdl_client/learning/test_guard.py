@@ -7,8 +7,10 @@ import itertools
 import numpy as np
 import pytest
 
+from common import online
 from common.aggregations import AGGREGATIONS
 from common.coders import CODERS, HardThreshold, TopK
+from common.errors import SettingsError
 from common.learners import LEARNERS, product
 from common.polar import polar_factor
 from common.protocol import ProtocolError
@@ -17,7 +19,7 @@ from common.synthetic import generate
 from perdl_client.data.mnist import load_mnist
 from perdl_client.learning import guard
 from perdl_client.learning.client import ClientLearner
-from perdl_client.learning.guard import SHARE, passed, rounded
+from perdl_client.learning.guard import SHARE, Coded, guarded_step, passed, rounded
 from perdl_client.learning.local_update import local_update
 from perdl_client.learning.received import check_received
 
@@ -52,7 +54,7 @@ def crafted(Y, own):
     }
 
 
-CODER_NUMBERS = {"hard-threshold": 0.5, "top-k": 2, "omp": 2, "omp-threshold": 0.5}
+CODER_NUMBERS = {"hard-threshold": 0.5, "top-k": 2, "omp": 2, "ols": 2, "omp-threshold": 0.5}
 
 
 class Spy:
@@ -166,8 +168,46 @@ def test_a_step_is_the_learners_of_the_weighted_samples():
     np.testing.assert_allclose(slope.global_dictionary[:, sent], wanted[:, :R_G][:, sent], atol=1e-12)
 
 
+@pytest.mark.parametrize("coder", sorted(CODERS))
+@pytest.mark.parametrize("least", [2, 5])
+def test_each_block_of_a_learner_that_sums_in_blocks_passes_alone(monkeypatch, coder, least):
+    """So a sum of blocks passes too: no block gives an atom more of one sample than the guard allows."""
+    monkeypatch.setattr(online, "BLOCK", 10)
+    monkeypatch.setattr(online, "_SAMPLES", 0)
+    Y, own = samples()
+    D_g = crafted(Y, own)["random"]
+    D_all, spy = np.hstack([D_g, own]), Spy(monkeypatch)
+    coded = []
+    make = CODERS[coder].make(CODER_NUMBERS[coder])
+
+    def code(B, D):
+        coded.append((B, D, make(B, D)))
+        return coded[-1][2]
+
+    step, seen, _ = guarded_step(LEARNERS["online"], Y, D_all, Coded(code), 0.5, least)
+    assert step.codes is None
+    assert len(coded) >= 4
+    total, allowed = {}, np.zeros(D_all.shape[1], dtype=bool)
+    for (A, W), (B, D, X) in zip(spy.seen[::2], coded, strict=True):
+        held = passed(B, D, X, least).codes
+        for j in np.flatnonzero(W.any(axis=1)):
+            made, moving = sizes(A, W[j], B, D, held)
+            assert np.count_nonzero(W[j]) >= least
+            assert holds(made)
+            assert sum(moving) <= 1e-26 * sum(made) or holds(moving)
+            allowed[j] = True
+            total.setdefault(j, []).extend(made)
+    assert allowed.any() or least == 5
+    assert all(holds(terms) for terms in total.values())
+    np.testing.assert_array_equal(seen.moves, allowed)
+    np.testing.assert_array_equal(step.dictionary[:, ~allowed], D_all[:, ~allowed])
+
+
 @pytest.mark.parametrize(("learner", "coder"), itertools.product(sorted(LEARNERS), sorted(CODERS)))
-def test_where_it_need_not_act_no_bit_changes(learner, coder):
+def test_where_it_need_not_act_no_bit_changes(monkeypatch, learner, coder):
+    monkeypatch.setattr(
+        online, "BLOCK", 4000
+    )  # in small blocks that fit well, one sample may have most of what is left
     known = generate(0, "client-1", n_features=8, n_global=4, n_local=3, n_samples=4000, sparsity=0.3, noise=0.05)
     rng = np.random.default_rng(0)
     near = np.linalg.qr(np.hstack([known.global_dictionary, known.local_dictionary]) + 0.1 * rng.random((8, 7))).Q
@@ -177,7 +217,7 @@ def test_where_it_need_not_act_no_bit_changes(learner, coder):
         np.testing.assert_array_equal(getattr(held, name), value, err_msg=name)
 
 
-@pytest.mark.parametrize("learner", ["orthogonal", "coordinate"])
+@pytest.mark.parametrize("learner", ["orthogonal", "coordinate", "online"])
 def test_without_noise_the_truth_stays_where_it_is_though_samples_count_less(learner):
     known = generate(0, "client-1", n_features=6, n_global=3, n_local=3, n_samples=40)
     D_g, D_l, coder = known.global_dictionary, known.local_dictionary, HardThreshold(0.15)
@@ -244,7 +284,7 @@ def test_what_the_first_dictionary_sends_is_of_enough_samples():
     Y[:, 0] *= 20
     for threshold in (1.0, 5.0, 8.0):
         told = {"start": "identity", "warmup_steps": 1, "threshold": threshold, "n_global": 0}
-        for learner in ("gradient", "orthogonal", "coordinate"):
+        for learner in ("gradient", "orthogonal", "coordinate", "online"):
             settings = settings_from_values({**told, "learner": learner})
             client = ClientLearner(Y, settings.for_client("a"), 0, "a", guarded=True)
             move = client.start().atoms - np.eye(30)[:, client.start().used]
@@ -315,3 +355,14 @@ def test_what_no_honest_server_sends_is_refused():
 @pytest.mark.parametrize(("value", "told"), [(0.123456, 0.123), (1.23456e-16, 1.23e-16), (123456.0, 123000.0), (0, 0)])
 def test_figures_are_told_with_three_digits(value, told):
     assert rounded(value) == told
+
+
+def test_a_client_with_the_guard_starts_from_no_samples():
+    told = {"start": "samples", "learner": "online", "n_atoms": 12, "n_global": 0, "data": {"source": "files"}}
+    settings = settings_from_values({**told, "privacy": "none"})
+    Y = np.random.default_rng(0).standard_normal((30, 60))
+    with pytest.raises(SettingsError, match='start = "samples": shows samples of ada'):
+        ClientLearner(Y, settings.for_client("ada"), 0, "ada", guarded=True).start()
+    for mode in ("guarded", "masked", "aggregated"):
+        with pytest.raises(SettingsError, match=f'with privacy = "{mode}"'):
+            settings_from_values({**told, "privacy": mode})

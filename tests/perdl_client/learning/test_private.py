@@ -72,10 +72,11 @@ def samples(seed, n=80):
 
 
 SETTINGS = [
-    learning(learner=learner, start=start, refine_steps=refine, **coder)
+    learning(learner=learner, start=start, refine_steps=refine, local_steps=1 + refine, **coder)
     for learner in LEARNERS
     if LEARNERS[learner].products and not LEARNERS[learner].atom_by_atom
-    for start in ("warm-up", "svd", "identity", "random")
+    for start in ("warm-up", "svd", "samples", "identity", "random")
+    if not (start == "samples" and LEARNERS[learner].orthonormal)
     for refine in (0, 2)
     for coder in ({}, {"coder": "omp", "n_nonzero": 2})
 ]

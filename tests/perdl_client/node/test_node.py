@@ -83,7 +83,7 @@ def free_address() -> str:
         return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
-def wait_for(condition, seconds=30.0):
+def wait_for(condition, seconds=120.0):
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until, "it did not happen in time"
@@ -138,7 +138,7 @@ def finished_run(tmp_path_factory):
         ]
         wait_for(lambda: all(node.told("waiting") for node in nodes))
         with superlink(address, folder / "home", log=folder / "log"):
-            run_id = submit(bundle, address, folder / "home")
+            run_id = submit(bundle, address)
             wait_for(lambda: run_status(run_id, address)[0].startswith("finished"))
             status = run_status(run_id, address)
             for node in nodes:
