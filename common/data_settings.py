@@ -71,6 +71,11 @@ class DataSettings(SettingsTable):  # numpydoc ignore=PR01
         "refuse",
         description="mask: NaN and empty cells of tables mark what was not measured; a client learns from the rest",
     )
+    in_memory: bool | Literal["auto"] = Field(
+        "auto",
+        description="false: samples are read from their files block by block, in each round anew; auto: where they are "
+        "too large for memory; the results are the same",
+    )
     n_samples: int | None = Field(None, ge=1, description="samples a client; default 200 synthetic, 500 mnist")
     center: Annotated[bool, Preprocesses()] = Field(
         False, description="subtract each client's own mean of every feature"

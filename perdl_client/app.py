@@ -21,6 +21,7 @@ from flwr.common.constant import ErrorCode
 from numpy.typing import NDArray
 
 from common.aggregations import AGGREGATIONS
+from common.blocks import Columns
 from common.dictionaries import ABSENT, chosen, dictionary_distance
 from common.errors import DataError, PerdlError, SettingsError
 from common.learning_settings import LearningSettings
@@ -46,7 +47,7 @@ from common.protocol import (
 )
 from common.settings import Settings, settings_from_values
 from common.simulation import is_simulation
-from common.statistics import largest_feature_share, mean_share, rms
+from common.statistics import largest_feature_share, largest_size, mean_share, rms
 from common.threads import one_blas_thread
 from perdl_client.data.load import Allow, ClientData, load_data, own_scale_sums
 from perdl_client.data.memory import memory_of
@@ -56,11 +57,11 @@ from perdl_client.identity import Identity
 from perdl_client.learning.client import ClientLearner
 from perdl_client.learning.evaluation import evaluate_client, held_out_error
 from perdl_client.learning.guard import rounded
-from perdl_client.learning.local_update import relative_error
-from perdl_client.learning.missing import codes_of, zero_filled
+from perdl_client.learning.measures import Measures, measured
+from perdl_client.learning.missing import zero_filled
 from perdl_client.learning.received import check_received
 from perdl_client.ledger import count_round, count_run, count_start, read_ledger
-from perdl_client.model import ClientModel, carried, save_model, shares
+from perdl_client.model import ClientModel, save_model
 from perdl_client.record import record
 from perdl_client.secure import begin_round, introduction, open_sum
 from perdl_client.state import ALL_SHARED, NOTHING_USED, ClientState, find_state, forget_state, save_state
@@ -256,15 +257,16 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
         private=identity.private(settings, run, "start"),
     )
     start = client.start()
-    D, X, used = client.dictionary, start.codes, start.used
+    D, found, used = client.dictionary, start.measures, start.used
     r = D.shape[1]
     known = zero_filled(Y)
-    if not known.any():
+    if not largest_size(known):
         how = "zero" if not data.preprocessing.shifts else "equal, thus zero once their mean is taken off"
-        n = Y.shape[1] + (data.held_out.Z.shape[1] if data.held_out is not None and not data.held_out.Z.any() else 0)
+        held_out = 0 if data.held_out is None or largest_size(data.held_out.Z) else data.held_out.Z.shape[1]
+        n = Y.shape[1] + held_out
         raise DataError(f"all {n} samples of {identity.name} are {how}: look at its data, or leave it out")
     if not start.takes_part or (len(used) == 0 and _has_wild(known)):
-        raise SettingsError(_why_unused(identity, learning, known, X))
+        raise SettingsError(_why_unused(identity, learning, known, found))
     if isinstance(settings.n_global, int) and r < settings.n_global:
         raise SettingsError(f"{identity.name} has {r} atoms, fewer than n_global = {settings.n_global}: lower n_global")
     names = names_mark(data.names)
@@ -287,8 +289,8 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
     }
     if settings.privacy.mode != "private":  # exact measures of all samples
         channels = data.cut.channels if data.cut.kind == "window" else 0
-        scalars["start_error"] = _told(settings, relative_error(Y, D, X))
-        scalars["nonzeros"] = _told(settings, float(np.count_nonzero(X)) / Y.shape[1])
+        scalars["start_error"] = _told(settings, found.error)
+        scalars["nonzeros"] = _told(settings, found.nonzeros)
         scalars["mean_share"] = _told(settings, mean_share(known))
         scalars["largest_feature_share"] = _told(settings, largest_feature_share(known, channels))
     mask = identity.mask(settings, run, len(Y))
@@ -298,20 +300,20 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
     return pack({"dictionary": atoms, "usage": start.usage}, **scalars)
 
 
-def _has_wild(Y: Floats) -> bool:
+def _has_wild(Y: Columns) -> bool:
     """Return whether a number is so far beyond the others that it may be none, as -999 for what is missing."""
-    return float(np.abs(Y).max()) > 10 * rms(Y)
+    return largest_size(Y) > 10 * rms(Y)
 
 
-def _why_unused(identity: Identity, learning: LearningSettings, Y: Floats, X: Floats) -> str:
+def _why_unused(identity: Identity, learning: LearningSettings, Y: Columns, found: Measures) -> str:
     """Say why a client sends no atom, and what to do."""
-    largest, size, least = float(np.abs(Y).max()), rms(Y), identity.min_samples(learning)
+    largest, size, least = largest_size(Y), rms(Y), identity.min_samples(learning)
     why = (
         f"has no code that passes {learning.coder} (threshold {learning.threshold:g} {learning.threshold_unit}, root "
         f"mean square of its data {size:.3g})"
     )
     cure = "lower threshold" + ("" if learning.threshold_unit == "rms" else ', or set threshold_unit = "rms"')
-    if X.any():
+    if found.users.any():
         why = f"has no atom that {least} of its {Y.shape[1]} samples use without one of them making it up"
         cure = "give it more samples, lower threshold, or lower min_samples (and what the client itself asks for)"
     if _has_wild(Y):
@@ -425,23 +427,20 @@ def _finish(payload: Payload, context: Context) -> RecordDict:
         D_g = np.where(client.members, D_g[:, still], 0)  # in its model, atoms that it does not share are zero
     D_l = client.finish(D_g)
     D = np.hstack([D_g, D_l])
-    Y = client.trusted(D)
-    X = codes_of(Y, D, client.coder)
-    shared, own = shares(Y, D_g, D_l, X)
-    measures = {"error": relative_error(Y, D, X), "shared": shared, "own": own}
+    found = measured(client.trusted(D), D, client.coder, D_g.shape[1])
+    measures = {"error": found.error, "shared": found.shared, "own": found.own}
     told = {key: _told(settings, value) for key, value in measures.items()}
     scalars: dict[str, Scalar] = {} if settings.privacy.mode == "private" else {**told}
     known = truth(identity, settings)
     if known is not None and known.local_dictionary.shape == D_l.shape and not settings.data.bends:
         scalars["local_distance"] = dictionary_distance(D_l, known.local_dictionary)
-    measures["n_samples"] = Y.shape[1]
+    measures["n_samples"] = found.n_samples
     if "reason" not in payload.scalars:  # a run that ends before its time is not kept waiting
         first = memory_of(context).first(client.learning.model_dump_json())
         told = _evaluated(data, client, D_g, D_l, settings, state.step, first)
         scalars |= told if settings.privacy.mode != "private" else {}
         measures |= told
-    usage = carried(X, zero_filled(Y))
-    model = ClientModel(D_g, D_l, data.preprocessing, client.coder, data.cut, data.names, usage, measures)
+    model = ClientModel(D_g, D_l, data.preprocessing, client.coder, data.cut, data.names, found.carried, measures)
     # The state is kept: an interrupted run may be resumed.
     try:
         save_model(model, identity.folder(settings))
@@ -589,9 +588,9 @@ def _held_to_terms(identity: Identity, settings: Settings, learning: LearningSet
     """Refuse settings beyond the client's terms. Return what refuses too much for its number of samples."""
     terms = identity.terms()
     if terms is None:
-        return lambda d, n: None
+        return lambda d, n, in_memory: None
     terms.check_settings(settings, learning, identity.name)
-    return lambda d, n: terms.check_size(settings, learning, d, n, identity.name)
+    return lambda d, n, in_memory: terms.check_size(settings, learning, d, n, identity.name, in_memory)
 
 
 def _data(
@@ -600,7 +599,7 @@ def _data(
     run: str,
     state: ClientState | None,
     context: Context,
-    allow: Allow = lambda d, n: None,
+    allow: Allow = lambda d, n, in_memory: None,
 ) -> ClientData:
     """Return the samples, after checking that they are like those at the start of the run."""
     memory = memory_of(context)

@@ -14,11 +14,11 @@ from common.coders import CODERS, Coder
 from common.errors import PerdlError
 from common.files import ForeignFileError, read_record, write_record
 from common.simulation import is_simulation
-from common.statistics import atom_energies
 from perdl_client.data.preprocessing import Preprocessing
 from perdl_client.data.windows_patches import Cut
 from perdl_client.learning.local_update import relative_error
-from perdl_client.learning.missing import codes_of, observed_residual, pursuit, zero_filled
+from perdl_client.learning.measures import measured
+from perdl_client.learning.missing import codes_of, observed_residual, pursuit
 
 Floats = NDArray[np.floating]
 
@@ -47,7 +47,7 @@ class ClientModel:
     names : tuple of str
         Names of the features, if the file has them.
     usage : (r,) array
-        Share of the data's energy that each atom carries, global atoms first; see :func:`carried`.
+        Share of the data's energy that each atom carries, global atoms first.
     measures : dict of str to number
         Final measures on the client's data: ``n_samples``, ``error``, ``shared``, ``own``.
     """
@@ -151,57 +151,8 @@ class ClientModel:
         Y : (d, n) array
             Samples before preprocessing, in columns.
         """
-        Z = self.preprocessing.apply(Y)
-        X = codes_of(Z, self.dictionary, self.coder)
-        shared, own = shares(Z, self.global_dictionary, self.local_dictionary, X)
-        return shared + own
-
-
-def shares(Y: Floats, global_dictionary: Floats, local_dictionary: Floats, X: Floats) -> tuple[float, float]:
-    r"""Return the shares of the data's energy that global and local atoms explain.
-
-    .. math:: \text{shared} = 1 - \frac{\lVert Y - D^g X^g\rVert^2}{\lVert Y\rVert^2}, \qquad
-              \text{own} = \frac{\lVert Y - D^g X^g\rVert^2 - \lVert Y - D X\rVert^2}{\lVert Y\rVert^2}
-
-    The rest up to 1 is not explained. Data that are all zero count as shared.
-
-    Parameters
-    ----------
-    Y : (d, n) array
-        Preprocessed samples, in columns.
-    global_dictionary : (d, r_g) array
-        D^g.
-    local_dictionary : (d, r_l) array
-        D^l_i.
-    X : (r, n) array
-        Codes, global atoms first.
-
-    Returns
-    -------
-    shared, own : float
-    """
-    size = float(np.linalg.norm(zero_filled(Y))) ** 2
-    if not size > 0:
-        return 1.0, 0.0
-    r_g = global_dictionary.shape[1]
-    without = Y - global_dictionary @ X[:r_g]
-    left = float(np.linalg.norm(zero_filled(without))) ** 2 / size
-    unexplained = float(np.linalg.norm(zero_filled(without - local_dictionary @ X[r_g:]))) ** 2 / size
-    return 1 - left, left - unexplained
-
-
-def carried(X: Floats, Y: Floats) -> Floats:
-    """Return the share (r,) of the samples' energy that each atom's codes carry.
-
-    Parameters
-    ----------
-    X : (r, n) array
-        Codes, global atoms first.
-    Y : (d, n) array
-        Preprocessed samples, in columns.
-    """
-    share: Floats = atom_energies(X) / max(float(np.linalg.norm(Y)) ** 2, np.finfo(np.float64).tiny)
-    return share
+        found = measured(self.preprocessing.apply(Y), self.dictionary, self.coder, self.global_dictionary.shape[1])
+        return found.shared + found.own
 
 
 def save_model(model: ClientModel, folder: Path) -> None:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from common import fixed_point, shamir
 from common import secure_sum as sums
 from common.aggregations import AGGREGATIONS
+from common.blocks import Columns, blocks
 from common.errors import PerdlError
 from common.protocol import Payload, ProtocolError, Scalar
 from common.secure_sum import FEWEST, SEALED, SecureSumError
@@ -39,7 +40,7 @@ _log = logging.getLogger("perdl.client")
 
 
 def introduction(
-    identity: Identity, settings: Settings, run: str, samples: Callable[[], Floats], context: Context
+    identity: Identity, settings: Settings, run: str, samples: Callable[[], Columns], context: Context
 ) -> dict[str, Scalar]:
     """Return what a client tells when it joins or comes back: its card, and a bound of its numbers.
 
@@ -71,7 +72,7 @@ def introduction(
     return {"card": card, "exponent": bound}
 
 
-def exponent(aggregation: str, Y: Floats) -> int:
+def exponent(aggregation: str, Y: Columns) -> int:
     r"""Return e such that no number of a client's contributions exceeds 2^e.
 
     Atoms have norms near 1. Energies and stretched atoms are second moments of codes, at most about
@@ -81,13 +82,13 @@ def exponent(aggregation: str, Y: Floats) -> int:
     ----------
     aggregation : str
         Name of the aggregation.
-    Y : (d, n) array
+    Y : (d, n) array or Stream
         The client's samples. NaN marks what was not measured.
     """
     kind = AGGREGATIONS[aggregation]
     if kind.contribution == "atoms" and not kind.weighted:
         return 6
-    return math.frexp(float(np.nansum(Y.astype(np.float64) ** 2)))[1] + 4
+    return math.frexp(sum(float(np.nansum(B.astype(np.float64) ** 2)) for B in blocks(Y)))[1] + 4
 
 
 def begin_round(payload: Payload, identity: Identity, settings: Settings, t: int, context: Context) -> SecureRound:

@@ -23,6 +23,7 @@ from common.privacy_settings import Mode
 from common.registered import NameIn
 from common.settings import Settings
 from common.settings_errors import first_error, toml_error
+from perdl_client.learning.subset import at_most
 
 _CURE = "or let the client's owner change `{term}` in its terms (perdl client --terms FILE)"
 _FLOPS = 2e9
@@ -102,7 +103,9 @@ class Terms(SettingsTable):  # numpydoc ignore=PR01
             if number > getattr(self, term):
                 self._refuse(name, f"{setting} = {number}", f"at most {getattr(self, term)}", f"lower {setting}", term)
 
-    def check_size(self, settings: Settings, learning: LearningSettings, d: int, n: int, name: str) -> None:
+    def check_size(
+        self, settings: Settings, learning: LearningSettings, d: int, n: int, name: str, in_memory: bool = True
+    ) -> None:
         """Refuse what asks too much of so many samples, or costs too much.
 
         Parameters
@@ -115,6 +118,8 @@ class Terms(SettingsTable):  # numpydoc ignore=PR01
             Number of features and of samples.
         name : str
             The client's name, for errors.
+        in_memory : bool
+            Whether all samples are in memory at once.
 
         Raises
         ------
@@ -125,7 +130,7 @@ class Terms(SettingsTable):  # numpydoc ignore=PR01
         self._check_atoms("n_atoms", r, n, "samples_per_atom", name)
         if isinstance(settings.n_global, int):
             self.check_global(settings.n_global, n, name)
-        memory, seconds = cost(settings, learning, d, n)
+        memory, seconds = cost(settings, learning, d, n, in_memory)
         for what, asked, term in (("GiB of memory", memory / _GIB, "memory"), ("seconds", seconds, "seconds")):
             allowed = getattr(self, term)
             if asked > allowed:
@@ -171,7 +176,7 @@ class Terms(SettingsTable):  # numpydoc ignore=PR01
         return "\n".join(lines)
 
 
-def cost(settings: Settings, learning: LearningSettings, d: int, n: int) -> tuple[float, float]:
+def cost(settings: Settings, learning: LearningSettings, d: int, n: int, in_memory: bool = True) -> tuple[float, float]:
     """Estimate what a run costs a client.
 
     A step of a learner takes three products of the size d n r, as much for every atom with the projected learner, and
@@ -185,6 +190,8 @@ def cost(settings: Settings, learning: LearningSettings, d: int, n: int) -> tupl
         How this client would learn.
     d, n : int
         Number of features and of samples.
+    in_memory : bool
+        Whether all samples are in memory at once.
 
     Returns
     -------
@@ -192,19 +199,23 @@ def cost(settings: Settings, learning: LearningSettings, d: int, n: int) -> tupl
         Upper estimates, the memory without the file of samples.
     """
     r, width = learning.n_atoms or d, 8 if settings.dtype == "float64" else 4
-    steps = learning.n_restarts * (learning.warmup_steps + 1) + settings.rounds * (
-        1 + learning.local_steps + learning.refine_steps
-    )
+    few = n if settings.privacy.mode == "private" else min(n, at_most(d, r))  # samples of starts
     # A restart that finds nothing doubles the wait for the next.
     tries = settings.rounds.bit_length() if learning.local_restarts else 0
-    steps += tries * learning.local_restarts * (learning.warmup_steps + 1)
+    starts = (learning.n_restarts + tries * learning.local_restarts) * (learning.warmup_steps + 1)
+    steps = settings.rounds * (1 + learning.local_steps + learning.refine_steps)
     products = 3 * (r if LEARNERS[learning.learner].atom_by_atom else 1)
     used = (
         min(learning.n_nonzero if learning.counts_atoms else d, r) if learning.coder.startswith(("omp", "ols")) else 0
     )
-    operations = 2.0 * products * d * n * r + 20.0 * max(d, r) * min(d, r) ** 2 + 2.0 * used * n * (r * used + used**3)
-    memory = width * (5.0 * d * n + 8.0 * r * n + (learning.n_restarts + 6.0) * d * r)
-    return memory, steps * operations / _FLOPS
+
+    def operations(n: int) -> float:
+        products_and_codes = 2.0 * products * d * n * r + 2.0 * used * n * (r * used + used**3)
+        return products_and_codes + 20.0 * max(d, r) * min(d, r) ** 2
+
+    held = n if in_memory else few
+    memory = width * (5.0 * d * held + 8.0 * r * held + (learning.n_restarts + 6.0) * d * r)
+    return memory, (steps * operations(n) + starts * operations(few)) / _FLOPS
 
 
 def load_terms(path: Path | None, own: Mapping[str, Any] | None = None) -> Terms:

@@ -23,8 +23,10 @@ from perdl.check.profile import ClientProfile, measure, one_feature
 from perdl.check.suggest import FEW, Spectrum, suggest
 from perdl.check.toml import settings_toml
 from perdl_client.data.quality import SampleStatistics, data_warnings
+from perdl_client.data.samples import looked_at
 from perdl_client.data.sources import client_files, names_of, read_file
 from perdl_client.data.units import differ, how_they_differ, pooled, suggested_divide_by, untouched
+from perdl_client.data.windows_patches import cut_of
 from perdl_client.formats.columns import Absent, drop_option, require_some_have, without
 from perdl_client.formats.features import Features
 from perdl_client.formats.file_checks import is_data, is_left_behind
@@ -137,8 +139,11 @@ def check(
         profile.drop = without(settings.data.drop, lacking)
         for column, errors in lacking.items():
             absent.setdefault(column, []).extend(errors)
-        directions, one, wrong = measure(profile, samples, settings)
-        for note in samples.notes:
+        some = looked_at(samples, settings.data.window is not None)
+        directions, one, wrong = measure(profile, some, settings)
+        if some.data is not samples.data:
+            profile.samples = cut_of(settings.data, samples.shape).count(samples.data.shape[1])
+        for note in some.notes:
             read.setdefault(note, []).append(profile.name)
         spectra.append(directions)
         if one is not None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from common.blocks import in_memory
 from common.errors import DataError, SettingsError
 from common.settings import Settings
 from common.statistics import mean_share
@@ -94,7 +95,7 @@ def measure(
     settings : Settings
         Settings of the run; the table ``data`` is used.
     """
-    Y, nothing = samples.data, Spectrum(0, 0, 0.0, 0.0, 0)
+    Y, nothing = in_memory(samples.data), Spectrum(0, 0, 0.0, 0.0, 0)
     profile.features, profile.samples = Y.shape
     profile.shape, profile.dtype = list(samples.shape), Y.dtype.name
     n_finite, largest, size = finite_sizes(Y)
@@ -182,5 +183,5 @@ def _missing(samples: Samples, finite: NDArray[np.bool_]) -> str:
     return (
         f"has {np.count_nonzero(~finite)} NaN or infinite numbers of {finite.size}, the first at sample {i + 1}, "
         f"{where}; drop or fill them"
-        + (', or set data.missing = "mask"' if np.isnan(samples.data[~finite]).all() else "")
+        + (', or set data.missing = "mask"' if np.isnan(in_memory(samples.data)[~finite]).all() else "")
     )

@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from common.blocks import in_memory
 from common.errors import PerdlError, SettingsError
-from common.settings import Settings
+from common.settings import Settings, override_settings
 from perdl.perma import perma
 from perdl_client.data.held_out import HeldOut
 from perdl_client.data.load import prepare
@@ -54,12 +55,14 @@ def read_clients(files: Sequence[Path], settings: Settings) -> tuple[dict[str, F
         raise SettingsError(
             'data.site_scale = "agree": this search agrees on no scale; give data.divide_by, as perdl check suggests'
         )
-    data = {}
+    if settings.data.in_memory is False:
+        raise SettingsError("data.in_memory = false: perdl tune learns from samples in memory; leave it out")
+    settings, data = override_settings(settings, {"data.in_memory": True}), {}
     for name, file in zip(names_of(files), files, strict=True):
         samples = read_file(settings, file, Absent())
         data[name] = prepare(samples, settings, settings.for_client(name), name, in_place=True)
     held_out = {name: one.held_out for name, one in data.items() if one.held_out is not None}
-    return {name: one.Y for name, one in data.items()}, held_out
+    return {name: in_memory(one.Y) for name, one in data.items()}, held_out
 
 
 def tune(

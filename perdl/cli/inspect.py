@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from perdl.check.profile import ClientProfile
 
 _HERE = "127.0.0.1:8000"
-_READ = ("path", "samples_in", "variable", "drop", "missing")
+_READ = ("path", "samples_in", "variable", "drop", "missing", "in_memory")
 _DONE = ("window", "patch", "stride", "divide_by", "scale", "drop_constant", "whiten")
 
 

@@ -204,14 +204,17 @@ def serve(
         on_ready()
         bundle = write_bundle(home / "bundle", {**settings.flat(), **more}, serverapp=app)
         run_id = submit(bundle, address, certs)
-        status = details = ""
+        status, details, next_look = "", "", 0.0
         try:
             while not status.startswith("finished"):
                 give_sign()
                 time.sleep(0.2)
                 if members is not None:
                     members.update()
-                status, details = run_status(run_id, address, certs)
+                # Each look is a request, which the clients' requests wait for.
+                if time.monotonic() >= next_look or (folder / last).exists():
+                    next_look = time.monotonic() + 1.0
+                    status, details = run_status(run_id, address, certs)
         except KeyboardInterrupt:
             # The ServerApp is another process, which Flower ends without notice: tell it to save first.
             stop_run_in(folder, last=last)

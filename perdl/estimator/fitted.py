@@ -23,8 +23,8 @@ from perdl_client.data.samples import Samples
 from perdl_client.data.windows_patches import Cut
 from perdl_client.learning.client import ClientLearner
 from perdl_client.learning.evaluation import evaluate_client
-from perdl_client.learning.missing import codes_of, zero_filled
-from perdl_client.model import ClientModel, carried
+from perdl_client.learning.measures import measured
+from perdl_client.model import ClientModel
 
 if TYPE_CHECKING:
     from flwr.app import RecordDict
@@ -127,8 +127,7 @@ class Fitted:
             members=self.members if client.members is None else {**self.members, name: client.members},
         )
         one = joined.model(name)
-        X = codes_of(data.Y, one.dictionary, one.coder)
-        usage = {**self.usage, name: carried(X, zero_filled(data.Y))}
+        usage = {**self.usage, name: measured(data.Y, one.dictionary, one.coder).carried}
         if data.held_out is None:
             return replace(joined, usage=usage)
         began = ClientLearner(data.Y, learning, s.seed, name, dictionary=first)

@@ -8,6 +8,7 @@ from importlib import import_module
 import numpy as np
 from numpy.typing import NDArray
 
+from common.blocks import in_memory
 from common.errors import SettingsError
 from common.settings import Settings
 from perdl.engines.in_process import simulation
@@ -52,7 +53,8 @@ def deal_mnist(settings: Settings) -> Images:
         Settings of the run.
     """
     with simulation():
-        clients = [load_data(Identity.of({"partition-id": i}), settings).Y for i in range(settings.n_clients)]
+        identities = [Identity.of({"partition-id": i}) for i in range(settings.n_clients)]
+        clients = [in_memory(load_data(one, settings).Y) for one in identities]
     pixels, labels = load_mnist(settings.data.path, "test")
     n = settings.evaluation.n_test
     Y = (pixels.T / 255.0).astype(settings.dtype)

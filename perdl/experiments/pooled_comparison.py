@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from common.blocks import in_memory
 from common.evaluation import gain
 from common.settings import Settings, changed
 from common.threads import one_blas_thread
@@ -37,7 +38,7 @@ def add_pooled_comparison(summary: dict[str, Any], settings: Settings) -> None:
     with simulation(), one_blas_thread():
         places = {name: i for i, name in enumerate(client_names(settings))}
         data = {name: load_data(Identity(name, places[name], {}), settings) for name in names}
-        clients = [Client(name, data[name].Y, settings.for_client(name)) for name in names]
+        clients = [Client(name, in_memory(data[name].Y), settings.for_client(name)) for name in names]
         D = pooled(clients, changed(settings, rounds=summary["rounds"]))
         for name in names:
             told, held_out = summary["clients"][name].get("held_out"), data[name].held_out

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from common.blocks import in_memory
 from common.dictionaries import dictionary_distance, match_atoms
 from common.errors import PerdlError
 from common.settings import Settings, changed
@@ -59,7 +60,9 @@ def draw(settings: Settings) -> tuple[list[ClientTruth], list[Client]]:
     identities = [Identity.of({"partition-id": i}) for i in range(settings.n_clients)]
     known = [truth(identity, settings) for identity in identities]
     truths = [t for t in known if t is not None]
-    return truths, [Client(who.name, load_data(who, settings).Y, settings.for_client(who.name)) for who in identities]
+    return truths, [
+        Client(who.name, in_memory(load_data(who, settings).Y), settings.for_client(who.name)) for who in identities
+    ]
 
 
 def errors(model: Model, truths: list[ClientTruth]) -> tuple[float, float]:

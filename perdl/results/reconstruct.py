@@ -10,6 +10,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from common.blocks import in_memory
 from common.errors import DataError, SettingsError
 from perdl_client.data.samples import Samples, plainly
 from perdl_client.formats.columns import lacking
@@ -91,7 +92,7 @@ def reconstruct(
         raise SettingsError(f"--atoms {n_nonzero}: must be 0 or more")
     if n_nonzero is not None and part in ("shared", "own"):
         raise SettingsError(f"--atoms is for the parts all and rest: {part} is coded as the run learnt")
-    Y = samples.data.astype(model.global_dictionary.dtype, copy=False)
+    Y = in_memory(samples.data).astype(model.global_dictionary.dtype, copy=False)
     cut = model.cut.on(samples.shape)
     pieces = cut.apply(Y)
     if n_nonzero is not None:

@@ -8,16 +8,17 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
+from common.blocks import Stream, in_memory
 from common.errors import DataError, SettingsError
 from common.settings import Settings
 from common.statistics import largest_feature_share, mean_share
 from common.words import listed
-from perdl_client.data.load import prepare
+from perdl_client.data.load import prepare, require_sums
 from perdl_client.data.memory import Memory
 from perdl_client.data.mnist import load_mnist
 from perdl_client.data.preprocessing import agreed_constants
 from perdl_client.data.quality import data_warnings, sample_statistics
-from perdl_client.data.samples import Samples
+from perdl_client.data.samples import Samples, looked_at
 from perdl_client.data.sources import NO_ARRAYS, client_names, files_of_clients, frame_samples, read_file, video_frames
 from perdl_client.data.windows_patches import cut_of
 from perdl_client.formats.columns import Absent, drop_option, require_some_have
@@ -70,7 +71,8 @@ def check_data(
     differs: DataError | None = None
     for i, (name, path) in enumerate(zip(client_names(settings), files_of_clients(settings), strict=True)):
         samples = read_file(settings, path, absent)
-        for note in samples.notes:
+        some = looked_at(samples, settings.data.window is not None)
+        for note in some.notes:
             notes.setdefault(note, []).append(name)
         if wrong := features.compare(samples, str(path), samples_in):
             differs = differs or file_error(path, wrong)
@@ -79,11 +81,15 @@ def check_data(
         cut = cut_of(settings.data, samples.shape)
         if not wrong:
             check_dimensions(settings, name, math.prod(cut.piece), cut.channels)
-        statistics[name] = sample_statistics(samples.data, samples.shape, samples.names)
-        if known is not None and differs is None and settings.data.site_scale == "none":
+        statistics[name] = sample_statistics(in_memory(some.data), samples.shape, samples.names)
+        is_stream = isinstance(samples.data, Stream)
+        if is_stream:
+            require_sums(settings, settings.for_client(name), name)
+        elif known is not None and differs is None and settings.data.site_scale == "none":
             with suppress(DataError):  # the client itself says what is wrong
                 known[name] = _facts_told(samples, settings, name)
-        if memories and cut.stride <= cut.size:  # with gaps between windows, most of the samples would not be used
+        # With gaps between windows, most of the samples would not be used.
+        if memories and (is_stream or cut.stride <= cut.size):
             memories[i].hold(replace(samples, data=samples.data.astype(settings.dtype, copy=False)))
     require_some_have(absent, len(statistics))
     if differs is not None:

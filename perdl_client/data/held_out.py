@@ -6,11 +6,13 @@ learnt from would say nothing. So a series gives its end, and images and recordi
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from common.blocks import Columns, Stream
 from perdl_client.data.samples import Samples
 from perdl_client.data.windows_patches import Cut
 
@@ -33,13 +35,13 @@ class HeldOut:
 
     Parameters
     ----------
-    Z : (d, m) array
+    Z : (d, m) array or Stream
         Preprocessed pieces, in columns.
     units : (m,) int array
         For each piece, what it belongs to. Pieces of one image, recording or block are not independent.
     """
 
-    Z: Floats
+    Z: Columns
     units: Ints
 
 
@@ -130,8 +132,12 @@ def _parts(samples: Samples, cut: Cut, held: NDArray[np.bool_], owner: Ints | No
 
 def _some(samples: Samples, chosen: NDArray[np.bool_]) -> Samples:
     """Return the chosen samples; without a copy if they are neighbours."""
-    rows, places = samples.data.T, np.flatnonzero(chosen)
+    places = np.flatnonzero(chosen)
     neighbours = places[-1] - places[0] + 1 == len(places)
+    if isinstance(Y := samples.data, Stream):
+        data = Y.part(int(places[0]), int(places[-1]) + 1) if neighbours else Y.take(places)
+        return replace(samples, data=data, files=())
+    rows = Y.T
     some = np.ascontiguousarray(rows[places[0] : places[-1] + 1]) if neighbours else rows[places]
     return replace(samples, data=some.T, files=())
 
@@ -142,9 +148,22 @@ def _lowest_rows(samples: Samples, cut: Cut, share: float) -> Parts | None:
     begin = height - round(share * height)
     if min(begin, height - begin) < cut.size:
         return None
-    images = samples.data.T.reshape(-1, *samples.shape)
+    if isinstance(Y := samples.data, Stream):
+        return Parts(_rows_of(samples, Y, slice(begin)), _rows_of(samples, Y, slice(begin, height)), None)
+    images = Y.T.reshape(-1, *samples.shape)
     upper, lower = (
         replace(samples, data=np.ascontiguousarray(part).reshape(len(part), -1).T, shape=part.shape[1:], files=())
         for part in (images[:, :begin], images[:, begin:])
     )
     return Parts(upper, lower, None)
+
+
+def _rows_of(samples: Samples, Y: Stream, rows: slice) -> Samples:
+    """Return a part of each image of a stream."""
+    shape = (rows.stop - (rows.start or 0), *samples.shape[1:])
+
+    def read(i: int, j: int) -> Floats:
+        images = Y.read(i, j).T.reshape(-1, *samples.shape)
+        return np.ascontiguousarray(images[:, rows]).reshape(j - i, -1).T
+
+    return replace(samples, data=Stream((math.prod(shape), Y.shape[1]), Y.dtype, read), shape=shape, files=())

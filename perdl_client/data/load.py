@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from common.blocks import Columns, Stream, blocks, in_memory
 from common.data_settings import DataSettings
 from common.errors import DataError, SettingsError
 from common.learners import LEARNERS
@@ -19,7 +20,7 @@ from common.settings import Settings
 from perdl_client.data.held_out import FEWEST, LEAST_LEFT, HeldOut, set_aside, units_of_pieces
 from perdl_client.data.preprocessing import Preprocessing, fit_preprocessing
 from perdl_client.data.quality import sample_statistics, unit_warning
-from perdl_client.data.samples import Samples
+from perdl_client.data.samples import Samples, looked_at
 from perdl_client.data.site_scale import scale_sums
 from perdl_client.data.sources import SAMPLES, read_samples
 from perdl_client.data.units import MOST, untouched
@@ -39,7 +40,7 @@ class ClientData:
 
     Parameters
     ----------
-    Y : (d, n) array
+    Y : (d, n) array or Stream
         Samples in columns.
     cut : Cut
         How samples were cut.
@@ -53,7 +54,7 @@ class ClientData:
         Why there are none although the run asks for it; empty otherwise.
     """
 
-    Y: Floats
+    Y: Columns
     cut: Cut
     preprocessing: Preprocessing
     names: tuple[str, ...] = ()
@@ -61,12 +62,13 @@ class ClientData:
     none_held_out: str = ""
 
 
-Allow = Callable[[int, int], object]
-"""Called with numbers of features and samples before samples are cut; it raises if there are too many."""
+Allow = Callable[[int, int, bool], object]
+"""Called with numbers of features and samples, and whether these are in memory, before samples are cut; it raises if
+there are too many."""
 
 
 def load_data(
-    identity: Identity, settings: Settings, held: Samples | None = None, allow: Allow = lambda d, n: None
+    identity: Identity, settings: Settings, held: Samples | None = None, allow: Allow = lambda d, n, in_memory: None
 ) -> ClientData:
     """Return this client's samples, finite, in the run's float type, cut and preprocessed by the settings.
 
@@ -78,8 +80,9 @@ def load_data(
         The run's settings.
     held : Samples, optional
         Samples that were read from the client's file before. They may be overwritten.
-    allow : callable (int, int) -> object
-        Called with the numbers of features and of samples that there would be, before anything is done with them.
+    allow : callable (int, int, bool) -> object
+        Called with the numbers of features and of samples that there would be, and whether these are in memory, before
+        anything is done with them.
 
     Returns
     -------
@@ -132,27 +135,60 @@ def prepare(
     """
     if settings.data.site_scale != "none":  # else samples would be taken as they are
         raise SettingsError('data.site_scale = "agree": the server sent no scale, so no client could tell its sums')
+    if isinstance(samples.data, Stream):
+        require_sums(settings, learning, name)
     cut = cut_of(settings.data, samples.shape)
     Y, other, units, why = _divided(samples, cut, settings, learning, name)
     if Y.size == 0:
         raise DataError(f"{name} has no data: {Y.shape[1]} samples of {Y.shape[0]} features")
     require_moderate(Y, f"{name} has values", "rescale them")
-    in_place = in_place and Y.flags.writeable  # mapped files are read-only
+    in_place = in_place and isinstance(Y, np.ndarray) and Y.flags.writeable  # mapped files are read-only
     preprocessing, Z = _preprocessed(Y, settings.data, learning, name, cut.channels, in_place)
-    require_moderate(Z, f"{name} has, once preprocessed, values", "look at data.divide_by")
+    if Z is not Y or not isinstance(Y, Stream):  # an array may have been overwritten
+        require_moderate(Z, f"{name} has, once preprocessed, values", "look at data.divide_by")
     held_out = None
     if other is not None:
         require_moderate(other, f"{name} has values", "rescale them")
-        marked = screen(other) if learning.outliers == "mask" else other
+        marked = _screened(other, learning)
         with np.errstate(over="ignore", invalid="ignore"):
             pieces = preprocessing.apply(marked)
         held_out = HeldOut(pieces, units_of_pieces(units, pieces.shape[1]))
     return ClientData(Z, cut, preprocessing, samples.names, held_out, why)
 
 
+def require_sums(settings: Settings, learning: LearningSettings, name: str) -> None:
+    """Raise if a setting needs all samples of a client at once, which a stream does not give.
+
+    Parameters
+    ----------
+    settings : Settings
+        The run's settings.
+    learning : LearningSettings
+        How the client learns.
+    name : str
+        The client's name, for the error.
+
+    Raises
+    ------
+    SettingsError
+        If there is one.
+    """
+    needs = [
+        ('outliers = "mask"', learning.outliers == "mask"),
+        (f'learner = "{learning.learner}"', LEARNERS[learning.learner].of_sums is None),
+        ('privacy = "private"', settings.privacy.mode == "private"),
+        ("evaluation.pooled = true", settings.evaluation.pooled),
+    ]
+    if wrong := next((text for text, is_set in needs if is_set), None):
+        raise SettingsError(
+            f"{wrong}: needs all samples of a client at once, and those of {name} are read block by block: change it, "
+            "or set data.in_memory = true"
+        )
+
+
 def _divided(
     samples: Samples, cut: Cut, settings: Settings, learning: LearningSettings, name: str
-) -> tuple[Floats, Floats | None, Ints | None, str]:
+) -> tuple[Columns, Columns | None, Ints | None, str]:
     """Return the pieces to learn from, those held out and their units, and why none are if the run asks for it."""
     share = settings.evaluation.held_out
     if share == 0 or samples.data.size == 0:
@@ -160,7 +196,9 @@ def _divided(
     parts = set_aside(samples, cut, share, stream(settings.seed, name, "held-out"))
     why = f"of {samples.data.shape[1]} samples {share:.0%} are too few to tell anything"
     if parts is not None:
-        Y, other = (_pieces(part.data, cut, settings, name) for part in (parts.training, parts.held_out))
+        # Images may have been cut in two, so that the parts have other shapes.
+        both = (parts.training, parts.held_out)
+        Y, other = (_pieces(part.data, replace(cut, shape=part.shape), settings, name) for part in both)
         left, r = Y.shape[1], learning.n_atoms or math.prod(cut.piece)
         if other.shape[1] >= FEWEST and left >= LEAST_LEFT * r:
             return Y, other, parts.units, ""
@@ -170,7 +208,12 @@ def _divided(
     return _pieces(samples.data, cut, settings, name), None, None, why
 
 
-def _pieces(data: Floats, cut: Cut, settings: Settings, name: str) -> Floats:
+def _screened(Y: Columns, learning: LearningSettings) -> Columns:
+    """Mark wild entries, if the client is to; a stream's client is not."""
+    return screen(Y) if learning.outliers == "mask" and not isinstance(Y, Stream) else Y
+
+
+def _pieces(data: Columns, cut: Cut, settings: Settings, name: str) -> Columns:
     try:
         return cut.apply(data).astype(settings.dtype, copy=False)
     except DataError as error:
@@ -179,11 +222,11 @@ def _pieces(data: Floats, cut: Cut, settings: Settings, name: str) -> Floats:
 
 def _ask(allow: Allow, samples: Samples, settings: Settings) -> None:
     cut = cut_of(settings.data, samples.shape)
-    allow(math.prod(cut.piece), cut.count(samples.data.shape[1]))
+    allow(math.prod(cut.piece), cut.count(samples.data.shape[1]), not isinstance(samples.data, Stream))
 
 
 def own_scale_sums(
-    identity: Identity, settings: Settings, held: Samples | None = None, allow: Allow = lambda d, n: None
+    identity: Identity, settings: Settings, held: Samples | None = None, allow: Allow = lambda d, n, in_memory: None
 ) -> tuple[Floats, Floats]:
     """Return this client's sums for scales that all clients agree on. Held-out samples do not count.
 
@@ -195,7 +238,7 @@ def own_scale_sums(
         The run's settings.
     held : Samples, optional
         Samples that were read from the client's file before. They are not changed.
-    allow : callable (int, int) -> object
+    allow : callable (int, int, bool) -> object
         As in :func:`load_data`.
 
     Returns
@@ -205,20 +248,22 @@ def own_scale_sums(
     samples = read_samples(identity, settings, held)
     _ask(allow, samples, settings)
     cut, learning = cut_of(settings.data, samples.shape), identity.learning(settings)
+    if isinstance(samples.data, Stream):
+        require_sums(settings, learning, identity.name)
     Y = _divided(samples, cut, settings, learning, identity.name)[0]
     require_moderate(Y, f"{identity.name} has values", "rescale them")
-    marked = screen(Y) if learning.outliers == "mask" else Y
+    marked = _screened(Y, learning)
     return scale_sums(marked, cut.channels)
 
 
 def _preprocessed(
-    Y: Floats, data: DataSettings, learning: LearningSettings, name: str, channels: int, in_place: bool
-) -> tuple[Preprocessing, Floats]:
+    Y: Columns, data: DataSettings, learning: LearningSettings, name: str, channels: int, in_place: bool
+) -> tuple[Preprocessing, Columns]:
     """Mark wild entries if the client is to, then learn its preprocessing and do it."""
-    marked = screen(Y) if learning.outliers == "mask" else Y
-    if gaps(marked) is not None:
+    marked = _screened(Y, learning)
+    if (missing := gaps(marked)) is not None:
         _require_masks_fit(data, learning, name)
-        if np.isnan(marked).all():
+        if missing.all():
             raise DataError(f"{name} has no entry that was measured: leave it out")
     preprocessing = fit_preprocessing(marked, data, name, channels)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -238,17 +283,18 @@ def _require_masks_fit(data: DataSettings, learning: LearningSettings, name: str
 
 def _warn_of_units(samples: Samples, identity: Identity, settings: Settings) -> None:
     if samples.data.size and len(samples.data) <= MOST and untouched(settings.data):  # more features are of one kind
-        statistics = sample_statistics(samples.data, samples.shape, samples.names)
+        some = looked_at(samples)
+        statistics = sample_statistics(in_memory(some.data), samples.shape, samples.names)
         if warning := unit_warning({identity.name: statistics}):
             _log.warning("%s", warning)
 
 
-def require_moderate(Y: Floats, whose: str, cure: str) -> None:
+def require_moderate(Y: Columns, whose: str, cure: str) -> None:
     """Raise if numbers are so large or small that sums of squares overflow or underflow.
 
     Parameters
     ----------
-    Y : (d, n) array
+    Y : (d, n) array or Stream
         Samples, in columns.
     whose : str
         What the error begins with.
@@ -256,7 +302,9 @@ def require_moderate(Y: Floats, whose: str, cure: str) -> None:
         What the error ends with.
     """
     # fmax leaves NaN out, which marks what is missing
-    high, low = np.fmax.reduce(Y, axis=None), np.fmin.reduce(Y, axis=None)
+    high = low = np.nan
+    for B in blocks(Y):
+        high, low = np.fmax(high, np.fmax.reduce(B, axis=None)), np.fmin(low, np.fmin.reduce(B, axis=None))
     largest, limits = max(float(high), -float(low)), np.finfo(Y.dtype)
     if largest >= limits.max**0.25:
         raise DataError(f"{whose} up to {largest:.3g}, too large for {Y.dtype}: {cure}")

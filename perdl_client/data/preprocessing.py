@@ -14,14 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from common.blocks import Columns, Stream, blocks, whole
 from common.data_settings import DataSettings, numbers_in
 from common.errors import DataError, PerdlError, SettingsError
-from common.statistics import rms
+from common.statistics import feature_means, rms
 from perdl_client.learning.missing import gaps
 
 Floats = NDArray[np.floating]
@@ -40,10 +41,11 @@ class PreprocessingStep:
         Settings of the table ``data`` that it depends on. The step is done if one of them is not at its default, or
         always if there are none.
     fit : callable ``(Y, data, name, channels) -> array``
-        Learns the step's numbers from samples (d, n) after the steps before it. ``data`` are the settings, ``name``
+        Learns the step's numbers from samples (d, n), an array or a Stream, after the steps before it: go over
+        ``common.blocks.blocks(Y)``. ``data`` are the settings, ``name``
         is the client's name for errors, ``channels`` is the number of channels, which windows and patches repeat.
     apply : callable ``(Y, numbers, out) -> Z``
-        Does the step. ``out`` is None, or an array that may be overwritten.
+        Does the step on samples, or on a block of them. ``out`` is None, or an array that may be overwritten.
     undo : callable ``(Z, numbers) -> Y``
         Inverse of ``apply``.
     neutral : float, optional
@@ -54,7 +56,7 @@ class PreprocessingStep:
     """
 
     settings: tuple[str, ...]
-    fit: Callable[[Floats, DataSettings, str, int], Floats]
+    fit: Callable[[Columns, DataSettings, str, int], Floats]
     apply: Callable[[Floats, Floats, Floats | None], Floats]
     undo: Callable[[Floats, Floats], Floats]
     neutral: float | None = None
@@ -84,20 +86,31 @@ class Preprocessing:
 
     numbers: dict[str, Floats]
 
-    def apply(self, Y: Floats, in_place: bool = False) -> Floats:
+    @overload
+    def apply(self, Y: Floats, in_place: bool = False) -> Floats: ...
+    @overload
+    def apply(self, Y: Stream, in_place: bool = False) -> Stream: ...
+    def apply(self, Y: Columns, in_place: bool = False) -> Columns:
         """Return the preprocessed samples.
 
         Parameters
         ----------
-        Y : (d, n) array
+        Y : (d, n) array or Stream
             Samples, in columns.
         in_place : bool
             Whether ``Y`` may be overwritten.
         """
+        if isinstance(Y, Stream):
+            return Y.map(lambda B: self.apply(B, in_place=B.flags.writeable)) if self._changes else Y
         Z = Y
         for name, numbers in self.numbers.items():
             Z = PREPROCESSING[name].apply(Z, numbers, Z if in_place or Z is not Y else None)
         return Z
+
+    @property
+    def _changes(self) -> bool:
+        """Whether any step does anything."""
+        return any((numbers != PREPROCESSING[name].neutral).any() for name, numbers in self.numbers.items())
 
     def undo(self, Z: Floats) -> Floats:
         """Return the samples (d, n) before preprocessing.
@@ -156,12 +169,12 @@ class Preprocessing:
         return cls({name: arrays[f"{mark}{name}"] for name in steps})
 
 
-def fit_preprocessing(Y: Floats, data: DataSettings, name: str, channels: int = 0) -> Preprocessing:
+def fit_preprocessing(Y: Columns, data: DataSettings, name: str, channels: int = 0) -> Preprocessing:
     """Learn the steps that the settings ask for from a client's samples.
 
     Parameters
     ----------
-    Y : (d, n) array
+    Y : (d, n) array or Stream
         Pieces after cutting.
     data : DataSettings
         The table ``data`` of the settings.
@@ -193,51 +206,59 @@ def fit_preprocessing(Y: Floats, data: DataSettings, name: str, channels: int = 
     return fitted
 
 
-def _constant(Y: Floats) -> NDArray[np.bool_]:
+def _constant(Y: Columns) -> NDArray[np.bool_]:
     """Return which features are the same in all samples."""
-    same: NDArray[np.bool_] = (_first(Y)[:, None] == Y).all(axis=1)
-    if (missing := gaps(Y)) is not None:
-        same = ((_first(Y)[:, None] == Y) | missing).all(axis=1)
+    first = _first(Y)[:, None]
+    missing = gaps(Y)
+    if missing is not None:
+        marked: NDArray[np.bool_] = ((first == Y) | missing).all(axis=1)
+        return marked
+    same = np.ones(len(Y), bool)
+    for B in blocks(Y):
+        same &= (first == B).all(axis=1)
     return same
 
 
-def _first(Y: Floats) -> Floats:
+def _first(Y: Columns) -> Floats:
     """Return the first observed number of each feature; 0 of a feature that was never measured."""
-    if (missing := gaps(Y)) is None:
-        return Y[:, 0]
+    if isinstance(Y, Stream) or (missing := gaps(Y)) is None:
+        return Y[:, :1][:, 0].copy()
     first = Y[np.arange(len(Y)), (~missing).argmax(axis=1)]
     return np.where(np.isnan(first), Y.dtype.type(0), first)
 
 
-def observed_mean(Y: Floats) -> Floats:
+def observed_mean(Y: Columns) -> Floats:
     """Return the mean of the observed numbers of each feature; 0 of a feature that was never measured.
 
     Parameters
     ----------
-    Y : (d, n) array
+    Y : (d, n) array or Stream
         Samples in columns. NaN marks what is missing.
 
     Returns
     -------
     (d,) array
     """
-    if (missing := gaps(Y)) is None:
-        plain: Floats = Y.mean(axis=1)
-        return plain
+    if isinstance(Y, Stream) or (missing := gaps(Y)) is None:
+        return feature_means(Y)
     total: Floats = np.where(missing, Y.dtype.type(0), Y).sum(axis=1) / np.maximum((~missing).sum(axis=1), 1)
     return total.astype(Y.dtype, copy=False)
 
 
-def _std(Y: Floats) -> Floats:
+def _std(Y: Columns) -> Floats:
     """Return the standard deviation of the observed numbers of each feature; 0 where there are none."""
-    if gaps(Y) is None:
-        plain: Floats = Y.std(axis=1)
-        return plain
-    spread: Floats = np.sqrt(observed_mean(np.square(Y - observed_mean(Y)[:, None])))
+    spread: Floats
+    if gaps(Y) is not None:
+        spread = np.sqrt(observed_mean(np.square(Y - observed_mean(Y)[:, None])))
+    elif (B := whole(Y)) is not None:
+        spread = B.std(axis=1)
+    else:
+        mean = feature_means(Y)[:, None].astype(np.float64)
+        spread = np.sqrt(sum(np.square(B - mean).sum(axis=1) for B in blocks(Y)) / Y.shape[1]).astype(Y.dtype)
     return spread
 
 
-def _offsets(Y: Floats, data: DataSettings, name: str, channels: int) -> Floats:
+def _offsets(Y: Columns, data: DataSettings, name: str, channels: int) -> Floats:
     """Return each feature's mean, or zero without ``center``; for a constant feature its exact value."""
     return np.where(_constant(Y), _first(Y), observed_mean(Y) if data.center else Y.dtype.type(0))
 
@@ -246,7 +267,7 @@ def _shift(Y: Floats, offset: Floats, out: Floats | None) -> Floats:
     return np.subtract(Y, offset[:, None], out=out) if offset.any() else Y
 
 
-def _scales(Y: Floats, data: DataSettings, name: str, channels: int) -> Floats:
+def _scales(Y: Columns, data: DataSettings, name: str, channels: int) -> Floats:
     """Return the divisors of the features: constants that all clients agree on, times the client's own size."""
     scale = np.ones(len(Y), Y.dtype)
     if data.divide_by is not None:
@@ -254,10 +275,12 @@ def _scales(Y: Floats, data: DataSettings, name: str, channels: int) -> Floats:
     if data.scale == "none":
         return scale
     constant = _constant(Y)
-    Y = _divide(Y, scale, None)
+    divisor = scale
+    Y = Y.map(lambda B: _divide(B, divisor, None)) if isinstance(Y, Stream) else _divide(Y, divisor, None)
     if data.scale == "features":
         own_each = np.where(constant, 0, _std(Y))
-        return scale * np.where(own_each > 0, own_each, 1).astype(Y.dtype)  # constant features are not scaled
+        each: Floats = np.where(own_each > 0, own_each, 1).astype(Y.dtype)  # constant features are not scaled
+        return scale * each
     own = rms(Y)
     if not own > 0:
         raise DataError(
@@ -267,7 +290,8 @@ def _scales(Y: Floats, data: DataSettings, name: str, channels: int) -> Floats:
 
 
 def _divide(Y: Floats, scale: Floats, out: Floats | None) -> Floats:
-    return np.divide(Y, scale[:, None], out=out) if (scale != 1).any() else Y
+    divided: Floats = np.divide(Y, scale[:, None], out=out) if (scale != 1).any() else Y
+    return divided
 
 
 PREPROCESSING: dict[str, PreprocessingStep] = {
@@ -285,28 +309,49 @@ PREPROCESSING: dict[str, PreprocessingStep] = {
     "whitener": PreprocessingStep(
         ("whiten",),
         lambda Y, data, name, channels: whitening(Y),
-        lambda Y, W, out: W @ Y,
+        lambda Y, W, out: _whiten(Y, W),
         lambda Z, W: np.linalg.solve(W, Z),
     ),
 }
 """Steps by name, in the order in which they are done."""
 
 
-def whitening(Z: Floats) -> Floats:
+def _whiten(Y: Floats, W: Floats) -> Floats:
+    """Return W Y, in the blocks in which a stream is read."""
+    out: Floats
+    if whole(Y) is not None:
+        out = W @ Y
+        return out
+    out = np.empty(Y.shape[::-1], Y.dtype).T
+    end = 0
+    for B in blocks(Y):
+        begin, end = end, end + B.shape[1]
+        out[:, begin:end] = W @ B
+    return out
+
+
+def whitening(Z: Columns) -> Floats:
     r"""Return the symmetric W that makes second moments equal (ZCA).
 
     .. math:: W = (Z Z'/n + \epsilon I)^{-1/2}, \qquad \epsilon = 10^{-3} \operatorname{tr}(Z Z'/n)/d
 
     Parameters
     ----------
-    Z : (d, n) array
+    Z : (d, n) array or Stream
         Samples, in columns.
 
     Returns
     -------
     (d, d) array
     """
-    moment = (Z @ Z.T / Z.shape[1]).astype(np.float64)
+    d, n = Z.shape
+    if (B := whole(Z)) is not None:
+        moment = (B @ B.T / n).astype(np.float64)
+    else:
+        moment = np.zeros((d, d))
+        for B in blocks(Z):
+            moment += B @ B.T
+        moment /= n
     values, V = np.linalg.eigh(moment)
     values = np.maximum(values, 0) + _FLOOR * max(float(values.mean()), np.finfo(np.float64).tiny)
     W: Floats = ((V / np.sqrt(values)) @ V.T).astype(Z.dtype)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
+
+from common.blocks import Columns, Stream, chosen
 
 
 @dataclass(frozen=True, eq=False)
@@ -15,7 +16,7 @@ class Samples:
 
     Parameters
     ----------
-    data : (d, n) array
+    data : (d, n) array or Stream
         Samples in columns.
     shape : tuple of int
         Shape of a sample, row-major: (h, w) or (h, w, c) for images, else (d,).
@@ -32,13 +33,40 @@ class Samples:
         neighbours are alike.
     """
 
-    data: NDArray[np.floating]
+    data: Columns
     shape: tuple[int, ...]
     names: tuple[str, ...] = ()
     rate: int = 0
     notes: tuple[str, ...] = ()
     files: tuple[int, ...] = ()
     in_time: bool = False
+
+
+_LOOKED_AT = 2**22
+"""Most numbers of a stream that are looked at before a run."""
+
+
+def looked_at(samples: Samples, in_order: bool = False) -> Samples:
+    """Return samples in memory: all, or of a stream that is large some of them, and a note that says so.
+
+    Parameters
+    ----------
+    samples : Samples
+        The samples of a file.
+    in_order : bool
+        Whether neighbours are needed, as for windows. Then the first samples are taken, else every so many-th.
+    """
+    if not isinstance(Y := samples.data, Stream):
+        return samples
+    d, n = Y.shape
+    most = max(_LOOKED_AT // max(d, 1), 1)
+    if n <= most:
+        return replace(samples, data=chosen(Y, np.arange(n)))
+    step = 1 if in_order or samples.in_time else -(-n // most)
+    places = np.arange(0, n, step)[:most]
+    which = "the first" if step == 1 else f"every {step}th, in all"
+    note = f"read block by block: of {n} samples {which} {len(places)} were looked at"
+    return replace(samples, data=chosen(Y, places), files=(), notes=(*samples.notes, note))
 
 
 def plainly(names: tuple[str, ...]) -> list[str]:

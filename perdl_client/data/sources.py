@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import glob
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from common.blocks import Stream
+from common.data_settings import DataSettings
 from common.errors import DataError, SettingsError
 from common.protocol import ProtocolError, check_name, natural_key
-from common.settings import Settings
+from common.settings import Dtype, Settings
 from common.simulation import is_simulation
 from common.synthetic import ClientTruth, generate
 from perdl_client.data.mnist import label_partition, load_mnist
+from perdl_client.data.room import fits, is_small
 from perdl_client.data.samples import Samples
 from perdl_client.data.video_layouts import LAYOUTS, crop
+from perdl_client.data.windows_patches import cut_of
 from perdl_client.formats.columns import Absent, leaving_out
+from perdl_client.formats.features import Orientation
 from perdl_client.formats.file_checks import is_data, nearest
-from perdl_client.formats.read import load_samples
+from perdl_client.formats.read import Missing, load_samples, streams
 from perdl_client.formats.video import frame_folder, read_frames
 from perdl_client.identity import Identity
 
@@ -59,6 +66,45 @@ def truth(identity: Identity, settings: Settings) -> ClientTruth | None:
     )
 
 
+def read_client_file(
+    path: str | Path,
+    data: DataSettings,
+    dtype: Dtype,
+    clients: int = 1,
+    *,
+    samples_in: Orientation = "rows",
+    variable: str | None = None,
+    drop: str | None = None,
+    missing: Missing = "refuse",
+) -> Samples:
+    """Read a client's samples, or open them to be read block by block, as ``data.in_memory`` says.
+
+    Parameters
+    ----------
+    path : str or Path
+        File or folder.
+    data : DataSettings
+        The table ``data`` of the settings: whether samples are to be in memory, and how they will be cut.
+    dtype : {"float64", "float32"}
+        Float type of the run.
+    clients : int
+        Clients that share this machine's memory.
+    samples_in, variable, drop, missing : optional
+        As for :func:`~perdl_client.formats.read.load_samples`.
+    """
+    read = partial(load_samples, path, samples_in=samples_in, variable=variable, drop=drop, dtype=dtype)
+    stream = not data.in_memory
+    if data.in_memory == "auto" and not is_small(Path(path), clients) and streams(path):
+        samples = read(missing="count", stream=True)
+        n, itemsize = samples.data.shape[1], np.dtype(dtype).itemsize
+        cut = cut_of(data, samples.shape)
+        prepared = math.prod(cut.piece) * cut.count(n) * itemsize
+        stream = not fits(samples.data.size * samples.data.dtype.itemsize, prepared, clients)
+        if stream and missing == "count":
+            return samples
+    return read(missing=missing, stream=stream)
+
+
 def read_samples(identity: Identity, settings: Settings, held: Samples | None = None) -> Samples:
     """Return a client's samples as they are stored, in columns.
 
@@ -85,13 +131,14 @@ def read_samples(identity: Identity, settings: Settings, held: Samples | None = 
                 f"{identity.name} was started with --data, but the run is of synthetic samples: start the server with "
                 "the preset files, or -c data.source=files"
             )
-        return held or load_samples(
+        return _as_wanted(held, data) or read_client_file(
             str(own["data"]),
+            data,
+            settings.dtype,
             samples_in=own.get("samples-in", "rows"),
             variable=own.get("variable") or None,
             drop=own.get("drop") or None,
             missing=own.get("missing", "refuse"),
-            dtype=settings.dtype,
         )
     known = truth(identity, settings)
     if known is not None:
@@ -116,7 +163,13 @@ def read_samples(identity: Identity, settings: Settings, held: Samples | None = 
         return Samples(np.ascontiguousarray(pixels[chosen].T) / 255.0, (28, 28))
     if data.source == "video":
         return replace(_plain(frame_samples(settings, identity.partition)), in_time=True)  # neighbours in one frame
-    return held or read_file(settings, files_of_clients(settings)[identity.partition], Absent())
+    return _as_wanted(held, data) or read_file(settings, files_of_clients(settings)[identity.partition], Absent())
+
+
+def _as_wanted(held: Samples | None, data: DataSettings) -> Samples | None:
+    """Return samples that are held, unless they are in memory or not against the settings."""
+    is_wanted = held is not None and data.in_memory in ("auto", not isinstance(held.data, Stream))
+    return held if is_wanted else None
 
 
 def read_file(settings: Settings, path: Path, absent: Absent, *, count_nan: bool = False) -> Samples:
@@ -136,13 +189,15 @@ def read_file(settings: Settings, path: Path, absent: Absent, *, count_nan: bool
     data = settings.data
 
     def read(drop: str | None) -> Samples:
-        return load_samples(
+        return read_client_file(
             path,
+            data,
+            settings.dtype,
+            1 if count_nan else settings.n_clients,
             samples_in=data.samples_in,
             variable=data.variable,
             drop=drop,
             missing="count" if count_nan and data.missing == "refuse" else data.missing,
-            dtype=settings.dtype,
         )
 
     return leaving_out(data.drop, read, absent)

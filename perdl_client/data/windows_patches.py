@@ -6,11 +6,14 @@ Pieces begin every ``stride`` places. The last one ends at the end of the whole,
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import ModuleType
+from typing import overload
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from common.blocks import Columns, Stream
 from common.data_settings import DataSettings
 from common.errors import DataError
 
@@ -108,14 +111,30 @@ def cut_patches(images: Floats, patch: int, stride: int | None = None) -> Floats
     DataError
         If a patch does not fit into the images.
     """
-    n, h, w = images.shape[:3]
+    h, w = images.shape[1:3]
     if not 1 <= patch <= min(h, w):
         raise DataError(
             f"a patch of {patch} x {patch} pixels does not fit into images of {h} x {w}: lower data.patch to at most "
             f"{min(h, w)}"
         )
+    return patches_at(images, patch, starts(h, patch, stride or patch), starts(w, patch, stride or patch))
+
+
+def patches_at(images: Floats, patch: int, rows: Ints, columns: Ints) -> Floats:
+    """Return the patches that begin in these rows and columns, as :func:`cut_patches` orders them.
+
+    Parameters
+    ----------
+    images : (n, h, w) or (n, h, w, c) array
+        Images of one size.
+    patch : int
+        Side of a patch, in pixels.
+    rows, columns : int arrays
+        Where patches begin.
+    """
+    n = len(images)
     cut = sliding_window_view(images, (patch, patch), axis=(1, 2))  # (n, h', w', [c,] patch, patch)
-    cut = cut[:, starts(h, patch, stride or patch)][:, :, starts(w, patch, stride or patch)]
+    cut = cut[:, rows][:, :, columns]
     if images.ndim == 4:
         cut = np.moveaxis(cut, 3, -1)
     return np.ascontiguousarray(cut).reshape(n * cut.shape[1] * cut.shape[2], -1)
@@ -186,12 +205,16 @@ class Cut:
             return self.piece[-1]
         return 1
 
-    def apply(self, Y: Floats) -> Floats:
+    @overload
+    def apply(self, Y: Floats) -> Floats: ...
+    @overload
+    def apply(self, Y: Stream) -> Stream: ...
+    def apply(self, Y: Columns) -> Columns:
         """Return the pieces (d', n') of samples (d, n).
 
         Parameters
         ----------
-        Y : (d, n) array
+        Y : (d, n) array or Stream
             Samples, in columns.
 
         Raises
@@ -205,6 +228,9 @@ class Cut:
                     f"data.window = {self.size}: needs a time series, but a sample is an image of "
                     f"{' x '.join(map(str, self.shape))}; cut images with data.patch"
                 )
+            if isinstance(Y, Stream):
+                series: Stream = _streaming().windows_of(Y, self.size, self.stride)
+                return series
             return cut_windows(Y.T, self.size, self.stride).T
         if self.kind == "patch":
             if len(self.shape) not in (2, 3):
@@ -212,6 +238,9 @@ class Cut:
                     f"data.patch = {self.size}: needs images (a folder of them, IDX, or an array n x height x width), "
                     f"but a sample is {self.shape[0]} plain numbers; save the array before it was flattened"
                 )
+            if isinstance(Y, Stream):
+                patches: Stream = _streaming().patches_of(Y, self.shape, self.size, self.stride)
+                return patches
             return cut_patches(Y.T.reshape(-1, *self.shape), self.size, self.stride).T
         return Y
 
@@ -224,7 +253,8 @@ class Cut:
             Number of samples.
         """
         if self.kind == "window":
-            return len(starts(n, self.size, self.stride)) if self.size <= n else 0
+            last = n - self.size
+            return last // self.stride + 1 + (last % self.stride > 0) if last >= 0 else 0
         if self.kind == "patch" and len(self.shape) > 1:
             h, w = (len(starts(side, self.size, self.stride)) if self.size <= side else 0 for side in self.shape[:2])
             return n * h * w
@@ -255,6 +285,12 @@ class Cut:
             Shape of a sample.
         """
         return Cut(self.kind, self.size, min(self.stride, self.size), shape)
+
+
+def _streaming() -> ModuleType:
+    from perdl_client.data import cut_stream  # it builds on this module
+
+    return cut_stream
 
 
 def cut_of(data: DataSettings, shape: tuple[int, ...]) -> Cut:

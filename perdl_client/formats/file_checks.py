@@ -145,7 +145,8 @@ def reading(path: Path, what: str) -> Iterator[None]:
     except DataError:
         raise
     except MemoryError as error:
-        raise file_error(path, "does not fit into memory; give fewer samples, or a float .npy file") from error
+        cure = "give fewer samples, or set data.in_memory = false (for .npy, HDF5 and Parquet)"
+        raise file_error(path, f"does not fit into memory: {cure}") from error
     except Exception as error:
         if isinstance(error, OSError) and error.strerror:
             raise file_error(path, f"cannot be read: {error.strerror}; check the path and its permissions") from error

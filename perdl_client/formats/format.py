@@ -32,6 +32,27 @@ class Table(NamedTuple):
     rate: int = 0
 
 
+class Rows(NamedTuple):
+    """A file that is read block by block.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Shape of all samples, along the first axis.
+    dtype : numpy.dtype
+        Type of its numbers.
+    read : callable ``(i, j) -> array``
+        Returns samples i to j - 1 along the first axis, in memory of their own.
+    names : tuple of str
+        Names of the columns that are kept; empty if they have none.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    read: Callable[[int, int], NDArray[Any]]
+    names: tuple[str, ...] = ()
+
+
 class Options(NamedTuple):
     """How a file is to be read.
 
@@ -79,6 +100,8 @@ class Format:
         Whether samples follow each other in time.
     full_scale : mapping of integer type to float
         Number of each integer type that becomes 1; other types are not scaled.
+    open : callable ``(path, options) -> Rows``, optional
+        Opens a file to read it block by block; None if this file cannot be.
     place : callable ``(path, options, row, column) -> str``, optional
         Returns the place of a cell in an editor; row and column count from 0.
     """
@@ -94,4 +117,5 @@ class Format:
     samples_first: bool = False
     in_time: bool = False
     full_scale: Mapping[type[np.generic], float] = field(default_factory=dict)
+    open: Callable[[Path, Options], Rows | None] | None = None
     place: Callable[[Path, Options, int, int], str] | None = None

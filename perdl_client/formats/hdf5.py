@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from perdl_client.formats.file_checks import (
     require_package,
     require_samples,
 )
-from perdl_client.formats.format import Format, Table
+from perdl_client.formats.format import Format, Options, Rows, Table
 
 _OWN = ("#refs#", "#subsystem#")
 """Groups in which MATLAB keeps the contents of cells and objects."""
@@ -36,6 +38,34 @@ def read_hdf5(path: Path, variable: str | None, max_dims: int = 4) -> NDArray[An
     max_dims : int
         Most dimensions that samples may have.
     """
+    with _chosen(path, variable, max_dims) as (item, _):
+        table: NDArray[Any] = item[()]
+        return table.T if _matlab_class(item) else table
+
+
+def _open(path: Path, options: Options) -> Rows:
+    """Open a dataset to read some samples at a time."""
+    with _chosen(path, options.variable, 4) as (item, shape):
+        name, dtype, turned = item.name, item.dtype, bool(_matlab_class(item))
+    in_columns = options.in_columns and len(shape) == 2
+    n, each = (shape[1], shape[:1]) if in_columns else (shape[0], shape[1:])
+
+    def read(i: int, j: int) -> NDArray[Any]:
+        import h5py
+
+        with h5py.File(path, "r") as file:
+            if turned == in_columns:
+                first: NDArray[Any] = file[name][i:j]
+                return first
+            last: NDArray[Any] = file[name][..., i:j]
+            return last.T
+
+    return Rows((n, *each), dtype, read)
+
+
+@contextmanager
+def _chosen(path: Path, variable: str | None, max_dims: int) -> Iterator[tuple[Any, tuple[int, ...]]]:
+    """Open a file, and find the dataset that is to be read and its shape, in MATLAB's order if MATLAB wrote it."""
     require_package(path, "h5py")
     import h5py
 
@@ -62,8 +92,7 @@ def read_hdf5(path: Path, variable: str | None, max_dims: int = 4) -> NDArray[An
                     cure = f"save real({name}), or real and imaginary part as features"
                 raise file_error(path, f"array {name!r} is of type {kind}; {cure}")
             require_samples(path, shape, items[name].dtype, name, max_dims)
-            table: NDArray[Any] = items[name][()]
-            return table.T if _matlab_class(items[name]) else table
+            yield items[name], shape
 
 
 def _matlab_class(item: Any) -> str:
@@ -87,5 +116,9 @@ def _shape_and_type(item: Any) -> tuple[tuple[int, ...], str]:
 
 
 HDF5 = Format(
-    "HDF5", lambda path, options: Table(read_hdf5(path, options.variable)), (".h5", ".hdf5"), has_variables=True
+    "HDF5",
+    lambda path, options: Table(read_hdf5(path, options.variable)),
+    (".h5", ".hdf5"),
+    has_variables=True,
+    open=_open,
 )

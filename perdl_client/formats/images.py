@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perdl_client.formats.file_checks import file_error, is_data, reading
-from perdl_client.formats.format import Format, Options, Table
+from perdl_client.formats.format import Format, Options, Rows, Table
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -22,6 +22,12 @@ IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".gif", ".we
 
 def _read(folder: Path, options: Options) -> Table:
     """Return the images upright along the first axis, (n, h, w) or (n, h, w, c), without scaling."""
+    rows = _open(folder, options)
+    return Table(rows.read(0, rows.shape[0]))
+
+
+def _open(folder: Path, options: Options) -> Rows:
+    """Find the images of a folder, to read some of them at a time."""
     with reading(folder, "a folder of images"):
         entries = list(filter(is_data, folder.iterdir()))
         files = [entry for entry in entries if entry.suffix.lower() in IMAGE_SUFFIXES and entry.is_file()]
@@ -32,16 +38,23 @@ def _read(folder: Path, options: Options) -> Table:
         )
     files.sort(key=natural_order)
     first, first_mode = _read_image(files[0])
-    with reading(folder, "a folder of images"):
-        images: NDArray[Any] = np.empty((len(files), *first.shape), first.dtype)
-    for row, file in zip(images, files, strict=True):
-        image, mode = _read_image(file)
-        if (image.shape, mode) != (first.shape, first_mode):
-            (h, w), (h0, w0) = image.shape[:2], first.shape[:2]
-            here, there = f"{w}x{h} {mode}", f"{files[0].name!r} is {w0}x{h0} {first_mode}"
-            raise file_error(file, f"is {here}, but {there} (width x height, mode); give all images one size and mode")
-        row[:] = image
-    return Table(images)
+    shape = first.shape
+
+    def read(i: int, j: int) -> NDArray[Any]:
+        with reading(folder, "a folder of images"):
+            images: NDArray[Any] = np.empty((j - i, *shape), first.dtype)
+        for row, file in zip(images, files[i:j], strict=True):
+            image, mode = _read_image(file)
+            if (image.shape, mode) != (shape, first_mode):
+                (h, w), (h0, w0) = image.shape[:2], shape[:2]
+                here, there = f"{w}x{h} {mode}", f"{files[0].name!r} is {w0}x{h0} {first_mode}"
+                raise file_error(
+                    file, f"is {here}, but {there} (width x height, mode); give all images one size and mode"
+                )
+            row[:] = image
+        return images
+
+    return Rows((len(files), *shape), first.dtype, read)
 
 
 def _read_image(file: Path) -> tuple[NDArray[Any], str]:
@@ -94,4 +107,5 @@ IMAGES = Format(
     of_folder=True,
     samples_first=True,
     full_scale={np.uint8: 255.0, np.uint16: 65535.0},
+    open=_open,
 )

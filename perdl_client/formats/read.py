@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from common.blocks import Columns, in_memory
 from common.errors import SettingsError
 from common.settings import Dtype
 from perdl_client.data.samples import Samples
@@ -23,6 +24,7 @@ from perdl_client.formats.file_checks import OTHER_FORMATS, file_error, is_data,
 from perdl_client.formats.format import Format, Options
 from perdl_client.formats.images import natural_order
 from perdl_client.formats.registry import FORMATS, format_by_name, known_formats
+from perdl_client.formats.stream import float_type, joined, open_file, require_complete
 
 Missing = Literal["refuse", "mask", "count"]
 
@@ -36,6 +38,7 @@ def load_samples(
     n_features: int | None = None,
     missing: Missing = "refuse",
     dtype: Dtype = "float64",
+    stream: bool = False,
 ) -> Samples:
     """Read one client's samples.
 
@@ -60,6 +63,9 @@ def load_samples(
     dtype : {"float64", "float32"}
         Type that whole numbers become; float32 and float64 stay. Give the run's type to avoid a wider copy in
         memory.
+    stream : bool
+        Read samples when they are needed, a block at a time. Unless ``missing`` is ``count``, all are read once to look
+        for numbers that are none.
 
     Returns
     -------
@@ -83,7 +89,10 @@ def load_samples(
     for file in files:
 
         def read(drop: str | None, file: Path = file) -> Samples:
-            return _read_file(file, Options(variable, drop, samples_in == "columns", missing == "mask"), missing, dtype)
+            options = Options(variable, drop, samples_in == "columns", missing == "mask")
+            if stream:
+                return open_file(file, _format_of(file), _fitting(file, _format_of(file), options), dtype)
+            return _read_file(file, options, missing, dtype)
 
         part = leaving_out(drop, read, absent)
         if wrong := features.compare(part, file.name, samples_in):
@@ -93,8 +102,12 @@ def load_samples(
     notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
     shape, rate, in_time = parts[0].shape, parts[0].rate, parts[0].in_time
     sizes = tuple(part.data.shape[1] for part in parts) if len(parts) > 1 else ()
-    with reading(path, "a folder of data"):
-        data = _joined(parts)
+    data: Columns
+    if stream:
+        data = joined(parts)
+    else:
+        with reading(path, "a folder of data"):
+            data = _joined(parts)
     samples = Samples(data, shape, features.names, rate, notes, sizes, in_time)
     if n_features is not None and len(data) != n_features:
         wrong = f"has {len(data)} features per sample, but {n_features} are expected"
@@ -102,7 +115,20 @@ def load_samples(
         if other := transpose_that_fits(samples, n_features, samples_in):
             cure = f'; the transpose would fit: set samples_in = "{other}"'
         raise file_error(path, wrong + cure)
+    if stream and missing != "count":
+        require_complete(path, samples, allow_missing=missing == "mask", in_columns=samples_in == "columns")
     return samples
+
+
+def streams(path: str | Path) -> bool:
+    """Return whether files of this kind can be read block by block.
+
+    Parameters
+    ----------
+    path : str or Path
+        File or folder of a client.
+    """
+    return all(_format_of(file).open is not None for file in _parts(Path(path)))
 
 
 def _joined(parts: list[Samples]) -> NDArray[np.floating]:
@@ -111,12 +137,12 @@ def _joined(parts: list[Samples]) -> NDArray[np.floating]:
     Samples are contiguous in memory. Another memory layout of the same numbers would change the last bits of results.
     """
     if len(parts) == 1:
-        return np.ascontiguousarray(parts.pop().data.T).T
+        return np.ascontiguousarray(in_memory(parts.pop().data).T).T
     dtype = np.result_type(*(part.data.dtype for part in parts))
-    rows = np.empty((sum(part.data.shape[1] for part in parts), len(parts[0].data)), dtype)
+    rows: NDArray[np.floating] = np.empty((sum(part.data.shape[1] for part in parts), len(parts[0].data)), dtype)
     end = 0
     while parts:
-        part = parts.pop(0).data
+        part = in_memory(parts.pop(0).data)
         start, end = end, end + part.shape[1]
         rows[start:end] = part.T
     return rows.T
@@ -148,13 +174,7 @@ def _parts(path: Path) -> list[Path]:
 def _read_file(path: Path, options: Options, missing: Missing, dtype: Dtype) -> Samples:
     """Return a file's samples in columns."""
     kind = _format_of(path)
-    if options.variable is not None and not kind.has_variables:
-        fitting = _in_words([one.title for one in FORMATS.values() if one.has_variables])
-        raise file_error(path, f"variable = {options.variable!r} is for {fitting} files; leave it out here")
-    if options.drop is not None and not kind.has_columns:
-        fitting = _in_words([one.title for one in FORMATS.values() if one.has_columns])
-        raise file_error(path, f"drop = {options.drop!r} is for columns of {fitting} files; leave it out here")
-    array, names, notes, rate = kind.read(path, options)
+    array, names, notes, rate = kind.read(path, _fitting(path, kind, options))
     in_columns = options.in_columns and array.ndim == 2 and not kind.samples_first
     with reading(path, "a table of numbers"), np.errstate(over="ignore"):  # infinity is refused later
         array = _as_floats(array, kind.full_scale, dtype, "F" if in_columns else "C")
@@ -165,6 +185,17 @@ def _read_file(path: Path, options: Options, missing: Missing, dtype: Dtype) -> 
     return Samples(data, shape, () if in_columns else names, rate, notes, in_time=kind.in_time)
 
 
+def _fitting(path: Path, kind: Format, options: Options) -> Options:
+    """Return the options after checking that this format has them."""
+    if options.variable is not None and not kind.has_variables:
+        fitting = _in_words([one.title for one in FORMATS.values() if one.has_variables])
+        raise file_error(path, f"variable = {options.variable!r} is for {fitting} files; leave it out here")
+    if options.drop is not None and not kind.has_columns:
+        fitting = _in_words([one.title for one in FORMATS.values() if one.has_columns])
+        raise file_error(path, f"drop = {options.drop!r} is for columns of {fitting} files; leave it out here")
+    return options
+
+
 def _in_words(titles: list[str]) -> str:
     return f"{', '.join(titles[:-1])} and {titles[-1]}"
 
@@ -173,9 +204,7 @@ def _as_floats(
     array: NDArray[Any], full_scale: Mapping[type[np.generic], float], dtype: Dtype, order: Literal["C", "F"]
 ) -> NDArray[np.floating]:
     """Return numbers as floats in this memory order; without a copy if nothing changes."""
-    target: type[np.floating] = np.dtype(dtype).type
-    if array.dtype.kind == "f" and array.dtype.itemsize >= 4:
-        target = np.float32 if array.dtype.itemsize == 4 else np.float64
+    target = float_type(array.dtype, dtype)
     full = full_scale.get(array.dtype.type)
     if full is None:
         return np.asarray(array, dtype=target, order=order)

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from common.errors import DataError
 from common.protocol import natural_key
 from perdl_client.formats.file_checks import file_error, reading
-from perdl_client.formats.format import Format, Table
+from perdl_client.formats.format import Format, Options, Rows, Table
 from perdl_client.formats.images import IMAGE_SUFFIXES, upright_image
+from perdl_client.formats.in_order import InOrder
 from perdl_client.formats.video_length import require_whole_video
 
 Bytes = NDArray[np.uint8]
@@ -78,6 +79,23 @@ def read_video(path: Path, every: int = 1, n_frames: int | None = None) -> Bytes
     if frames is None:
         raise file_error(path, "holds no frame; copy or export it again")
     return frames
+
+
+def _open(path: Path, options: Options) -> Rows:
+    """Count a video's frames, to read some of them at a time, in order."""
+    _require_imageio(path)
+    require_whole_video(path)
+    n, shape = 0, ()
+    for _, frame in _video(path):
+        n, shape = n + 1, shape or frame.shape
+    if not n:
+        raise file_error(path, "holds no frame; copy or export it again")
+
+    def begin(k: int) -> Iterator[Bytes]:
+        for _, frame in _video(path):
+            yield frame[None]
+
+    return Rows((n, *shape), np.dtype(np.uint8), InOrder(n, begin).read)
 
 
 def read_masks(path: str | Path, n_frames: int, every: int = 1) -> Bytes:
@@ -206,4 +224,5 @@ VIDEO = Format(
     samples_first=True,
     in_time=True,
     full_scale={np.uint8: 255.0},
+    open=_open,
 )

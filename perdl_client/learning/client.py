@@ -17,12 +17,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from common.blocks import Columns, Stream, whole
+from common.coders import Coder
 from common.learners import LEARNERS, product
 from common.learning_settings import LearningSettings
 from common.rng import stream
-from common.statistics import atom_energies, rms, used_atoms
+from common.statistics import rms
 from perdl_client.learning.evidence import evidence
 from perdl_client.learning.guard import passed
+from perdl_client.learning.guard_blocks import movable
 from perdl_client.learning.initialization import best_warm_up, first_dictionary, objective, schedule
 from perdl_client.learning.local_update import (
     LocalUpdate,
@@ -31,9 +34,11 @@ from perdl_client.learning.local_update import (
     refine_local_dictionary,
     retract,
 )
-from perdl_client.learning.missing import codes_of, complete, observed_features
+from perdl_client.learning.measures import Measures, measured
+from perdl_client.learning.missing import complete, gaps, observed_features
 from perdl_client.learning.outliers import mark
 from perdl_client.learning.private import PrivateProduct, clipped, private_learning
+from perdl_client.learning.subset import few
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.intp]
@@ -89,8 +94,8 @@ class Start:
         The used atoms.
     usage : (m,) array
         Energy of each used atom.
-    codes : (r, n) array
-        Codes of all atoms. They stay at the client.
+    measures : Measures
+        What all atoms do for the samples.
     guarded : bool
         Whether atoms were held to the guard.
     """
@@ -98,13 +103,13 @@ class Start:
     used: Ints
     atoms: Floats
     usage: Floats
-    codes: Floats
+    measures: Measures
     guarded: bool
 
     @property
     def takes_part(self) -> bool:
         """Whether the client uses an atom, even if its guard lets none of them pass. One sample is too few."""
-        return len(self.used) > 0 or (self.guarded and self.codes.shape[1] > 1 and bool(self.codes.any()))
+        return len(self.used) > 0 or (self.guarded and self.measures.n_samples > 1 and bool(self.measures.users.any()))
 
 
 class ClientLearner:
@@ -116,7 +121,7 @@ class ClientLearner:
 
     Parameters
     ----------
-    Y : (d, n) array
+    Y : (d, n) array or Stream
         The client's samples, in columns. NaN marks what was not measured.
     learning : LearningSettings
         How the client learns.
@@ -156,7 +161,7 @@ class ClientLearner:
 
     def __init__(
         self,
-        Y: Floats,
+        Y: Columns,
         learning: LearningSettings,
         seed: int,
         name: str,
@@ -169,7 +174,8 @@ class ClientLearner:
         private: PrivateProduct | None = None,
     ) -> None:
         self.learning = learning if private is None else private_learning(learning)
-        self.Y, self.seed, self.name = Y if private is None else clipped(Y, private.clip), seed, name
+        self.Y = Y if private is None or isinstance(Y, Stream) else clipped(Y, private.clip)
+        self.seed, self.name = seed, name
         self.min_samples = learning.min_samples if min_samples is None else min_samples
         self.guard = self.min_samples if guarded else None
         self.size = rms(Y) if private is None else private.clip / len(Y) ** 0.5
@@ -182,7 +188,7 @@ class ClientLearner:
         """D_i^(0) until `split`, D^l_i from then on."""
         if self._dictionary is None:
             D = first_dictionary(
-                self.Y,
+                self._few(),
                 self.learning,
                 self.seed,
                 self.name,
@@ -202,18 +208,26 @@ class ClientLearner:
         -------
         Start
         """
-        X = self._codes()
+        D, found = self.dictionary, self._measured()
         if isinstance(self.product, PrivateProduct):
-            r = self.dictionary.shape[1]
-            return Start(np.arange(r), self.dictionary, np.ones(r, self.Y.dtype), X, guarded=False)
-        used = used_atoms(X, self.learning.min_usage, self.min_samples if self.guard is None else 1)
+            r = D.shape[1]
+            return Start(np.arange(r), D, np.ones(r, self.Y.dtype), found, guarded=False)
+        used = found.used(self.learning.min_usage, self.min_samples if self.guard is None else 1)
         if self.guard is not None:
-            Y = complete(self.trusted(self.dictionary), self.dictionary, self.coder)
-            used = used[passed(Y, self.dictionary, X, self.guard).moves[used]]
-        return Start(used, self.dictionary[:, used], atom_energies(X)[used], X, guarded=self.guard is not None)
+            used = used[_movable(self.trusted(D), D, self.coder, self.guard)[used]]
+        return Start(used, D[:, used], found.energies[used], found, guarded=self.guard is not None)
 
-    def _codes(self) -> Floats:
-        return codes_of(self.trusted(self.dictionary), self.dictionary, self.coder)
+    def _measured(self) -> Measures:
+        return measured(self.trusted(self.dictionary), self.dictionary, self.coder)
+
+    def _few(self) -> Floats:
+        """Return the samples that random starts are learnt from. Of noisy sums all are taken."""
+        if isinstance(self.product, PrivateProduct) and not isinstance(self.Y, Stream):
+            return self.Y
+        return few(self.Y, self.learning.n_atoms or len(self.Y), self._drawing())
+
+    def _drawing(self) -> np.random.Generator:
+        return stream(self.seed, self.name, "samples of starts")
 
     def split(self, indices: Ints, sharing: str = "all") -> None:
         """Remove the atoms that are global. The rest is D^l_i.
@@ -231,7 +245,7 @@ class ClientLearner:
         if sharing == "some":
             self.members = has
         elif not has.all():
-            energies = atom_energies(self._codes())
+            energies = self._measured().energies
             energies[gone] = np.inf
             gone = np.concatenate([gone, np.argsort(energies, kind="stable")[: np.count_nonzero(~has)]])
         self._dictionary = np.delete(self.dictionary, gone, axis=1)
@@ -317,7 +331,8 @@ class ClientLearner:
         with_step = (learning.step_size, self.product)
         D_l = refine_local_dictionary(Y, D_g, D_l, self.learner, self.coder, learning.refine_steps, *with_step)
         if learning.local_restarts and self.watch.stalled(t):
-            other = restart_local_dictionary(Y, D_g, D_l, learning, stream(self.seed, self.name, f"restart {t}"))
+            some = few(Y, D_l.shape[1], self._drawing())
+            other = restart_local_dictionary(some, D_g, D_l, learning, stream(self.seed, self.name, f"restart {t}"))
             if other is None:
                 self.watch = replace(self.watch, next_try=t + self.watch.wait, wait=2 * self.watch.wait)
             else:
@@ -331,7 +346,7 @@ class ClientLearner:
         self.watch = replace(self.watch, objective=new.objective, previous=self.watch.objective)
         return new
 
-    def trusted(self, dictionary: Floats) -> Floats:
+    def trusted(self, dictionary: Floats) -> Columns:
         """Return the samples, with NaN in entries that are wild by a dictionary, if the client masks outliers.
 
         Parameters
@@ -341,9 +356,10 @@ class ClientLearner:
 
         Returns
         -------
-        (d, n) array
+        (d, n) array or Stream
         """
-        return mark(self.Y, dictionary, self.coder) if self.learning.outliers == "mask" else self.Y
+        Y = self.Y
+        return mark(Y, dictionary, self.coder) if self.learning.outliers == "mask" and not isinstance(Y, Stream) else Y
 
     def take_rounds(self, global_dictionary: Floats, rounds: int, tolerance: float) -> LocalUpdate | None:
         """Take rounds alone, with a D^g that does not change, until the own atoms are at rest.
@@ -384,6 +400,16 @@ class ClientLearner:
         """
         D_g = self.shared(global_dictionary)
         return retract(D_g, self.dictionary) if self.learner.orthonormal else self.dictionary
+
+
+def _movable(Y: Columns, D: Floats, coder: Coder, min_samples: int) -> Bools:
+    """Return the atoms that pass the guard."""
+    if not isinstance(Y, Stream) and gaps(Y) is not None:
+        Y = complete(Y, D, coder)
+        return passed(Y, D, coder(Y, D), min_samples).moves
+    if (B := whole(Y, D.shape[1])) is not None:
+        return passed(B, D, coder(B, D), min_samples).moves
+    return movable(Y, D, coder, min_samples).moves
 
 
 def restart_local_dictionary(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from common.blocks import Columns, blocks
 from common.evaluation import Evaluation, counts_of_atoms, gain
 from common.rng import stream
 from common.settings import Settings
@@ -125,12 +126,12 @@ def evaluate(
     return Evaluation(Z.shape[1], k, errors, low, high)
 
 
-def held_out_error(Z: Floats, global_dictionary: Floats, local_dictionary: Floats, n_nonzero: int) -> float:
+def held_out_error(Z: Columns, global_dictionary: Floats, local_dictionary: Floats, n_nonzero: int) -> float:
     """Return the error of held-out samples with a client's dictionary, by which settings are compared.
 
     Parameters
     ----------
-    Z : (d, m) array
+    Z : (d, m) array or Stream
         The samples, preprocessed, in columns; NaN marks a missing entry.
     global_dictionary : (d, r_g) array
         D^g.
@@ -144,32 +145,33 @@ def held_out_error(Z: Floats, global_dictionary: Floats, local_dictionary: Float
     return error(residual_energies(Z, D, k).sum(), sample_energies(Z).sum())
 
 
-def residual_energies(Z: Floats, D: Floats, k: int) -> Floats:
+def residual_energies(Z: Columns, D: Floats, k: int) -> Floats:
     """Return the energy (m,) that k atoms leave of each sample.
 
     Parameters
     ----------
-    Z : (d, m) array
+    Z : (d, m) array or Stream
         Samples in columns; NaN marks a missing entry.
     D : (d, r) array
         Dictionary; it may have no atom.
     k : int
         Most atoms a sample may use (OMP).
     """
-    left: Floats = (observed_residual(Z, D @ pursuit(Z, D, k)).astype(np.float64) ** 2).sum(axis=0)
-    return left
+    left = [
+        (observed_residual(B, D @ pursuit(B, D, k)).astype(np.float64) ** 2).sum(axis=0) for B in blocks(Z, D.shape[1])
+    ]
+    return np.concatenate([np.zeros(0), *left])
 
 
-def sample_energies(Z: Floats) -> Floats:
+def sample_energies(Z: Columns) -> Floats:
     """Return the energy (m,) of the observed entries of each sample.
 
     Parameters
     ----------
-    Z : (d, m) array
+    Z : (d, m) array or Stream
         Samples in columns; NaN marks a missing entry.
     """
-    energies: Floats = (zero_filled(Z).astype(np.float64) ** 2).sum(axis=0)
-    return energies
+    return np.concatenate([np.zeros(0), *((zero_filled(B).astype(np.float64) ** 2).sum(axis=0) for B in blocks(Z))])
 
 
 def error(left: float, energy: float) -> float:

@@ -57,11 +57,14 @@ SHARE = 0.5
 _AIM = 0.98 * SHARE
 """Share to which the terms of a sample that has too much are lowered: less, so that few passes are needed."""
 
-_PASSES = 8
+N_LARGEST = int(np.ceil(1 / _AIM))
+"""Of how many terms of an atom it matters how large they are: more cannot have too much."""
+
+PASSES = 8
 """Lowering a sample for one atom raises the others' shares in the rest. After so many passes, atoms for which a sample
 still has too much do not move."""
 
-_ROUNDING = 64.0
+ROUNDING = 64.0
 """Relative size of moves, in units of the machine epsilon, that are rounding."""
 
 
@@ -128,10 +131,10 @@ def passed(Y: Floats, D: Floats, X: Floats, min_samples: int) -> Passed:
     """
     size = float(np.abs(X).max(initial=0.0))
     squares = np.square(X / (size if size > 0 else 1), dtype=np.float64)
-    residuals = _energies(Y - D @ X)
+    residuals = column_energies(Y - D @ X)
     moves, rest, codes = np.ones(len(X), dtype=bool), Y, X
     while True:
-        left, weights = _held(squares, _energies(rest), residuals, moves, min_samples, X.dtype)
+        left, weights = _held(squares, column_energies(rest), residuals, moves, min_samples, X.dtype)
         if np.array_equal(left, moves):
             return Passed(moves, weights, rest, codes)
         # Without an atom's part, samples are shorter, so shares are others. The residuals stay.
@@ -155,7 +158,7 @@ def made_of_many(Y: Floats, X: Floats, min_samples: int) -> Bools:
     -------
     (r,) bool array
     """
-    made = np.square(X, dtype=np.float64) * _energies(Y)
+    made = np.square(X, dtype=np.float64) * column_energies(Y)
     enough = np.count_nonzero(X, axis=1) >= max(min_samples, 1)
     return np.asarray(enough & (made.max(axis=1, initial=0.0) <= SHARE * made.sum(axis=1)))
 
@@ -318,11 +321,11 @@ def _atom_by_atom(
     learner: Learner, Y: Floats, D: Floats, coder: Coder, step_size: float, min_samples: int
 ) -> tuple[Step, Passed, Floats | None]:
     """Do a guarded step of a learner that codes anew for every atom, and sums with the signs of this atom's codes."""
-    made, left = _energies(Y), np.zeros(Y.shape[1])
+    made, left = column_energies(Y), np.zeros(Y.shape[1])
 
     def code(Y: Floats, B: Floats) -> Floats:
         X = coder(Y, B)
-        left[:] = _energies(Y - B @ X)
+        left[:] = column_energies(Y - B @ X)
         return X
 
     def summed(A: Floats, signs: Floats) -> Floats:
@@ -346,22 +349,22 @@ def _held(
     moves = moves & (np.count_nonzero(squares, axis=1) >= max(min_samples, 1))
     kinds = [squares * made]
     terms = squares * moved
-    resting = terms.sum(axis=1) <= (_ROUNDING * float(np.finfo(dtype).eps)) ** 2 * kinds[0].sum(axis=1)
+    resting = terms.sum(axis=1) <= (ROUNDING * float(np.finfo(dtype).eps)) ** 2 * kinds[0].sum(axis=1)
     if not resting.all():
         terms[resting] = 0
         kinds.append(terms)
     kept = np.ones(squares.shape[1])  # squares of the weights
-    for k in range(_PASSES + 1):
+    for k in range(PASSES + 1):
         before = kept
         for one in kinds:
             E = one * kept
             bad = moves & (E.max(axis=1, initial=0.0) > SHARE * E.sum(axis=1))
             if not bad.any():
                 continue
-            levels = _levels(E[bad]) if k < _PASSES else np.zeros(np.count_nonzero(bad))
+            levels = _levels_of(E[bad]) if k < PASSES else np.zeros(np.count_nonzero(bad))
             moves = moves.copy()
             moves[bad] = levels > 0
-            if k < _PASSES:
+            if k < PASSES:
                 over = E[bad] / np.where(levels > 0, levels, np.inf)[:, None]
                 kept = kept / over.max(axis=0, initial=1.0)
         if kept is before:
@@ -369,20 +372,51 @@ def _held(
     return moves, np.sqrt(kept)
 
 
-def _levels(E: Floats) -> Floats:
-    """Return for each row the level to which its largest entries must be cut; 0 if that cannot help.
+def _levels_of(E: Floats) -> Floats:
+    return cut_levels(n_largest(E, min(N_LARGEST, E.shape[1])), E.sum(axis=1))
+
+
+def cut_levels(top: Floats, total: Floats) -> Floats:
+    """Return for each atom the level to which its largest terms must be cut; 0 if that cannot help.
 
     It is the a with ``a = share * sum(min(E, a))``: with the m largest cut, ``a = share * (m a + rest)``.
+
+    Parameters
+    ----------
+    top : (r, m) array
+        The largest squared terms of each atom, falling: :data:`N_LARGEST` of them, or all if there are fewer.
+    total : (r,) array
+        Sum of all its terms.
     """
-    top = -np.sort(-E, axis=1)
-    rest, levels = E.sum(axis=1), np.zeros(len(E))
-    for m in range(1, min(int(np.ceil(1 / _AIM)), E.shape[1])):
+    rest, levels = total, np.zeros(len(top))
+    for m in range(1, top.shape[1]):
         rest = np.maximum(rest - top[:, m - 1], 0)
         level = _AIM * rest / (1 - m * _AIM)
         levels = np.where((levels == 0) & (level >= top[:, m]) & (top[:, m] > 0), level, levels)
     return levels
 
 
-def _energies(A: Floats) -> Floats:
-    """Return the squared norms of the columns."""
+def n_largest(E: Floats, m: int) -> Floats:
+    """Return the m largest numbers of each row, falling.
+
+    Parameters
+    ----------
+    E : (r, n) array
+        Numbers, n of which are m or more.
+    m : int
+        How many.
+    """
+    part = np.partition(E, E.shape[1] - m, axis=1)[:, E.shape[1] - m :]
+    top: Floats = -np.sort(-part, axis=1)
+    return top
+
+
+def column_energies(A: Floats) -> Floats:
+    """Return the squared norms of the columns, (n,).
+
+    Parameters
+    ----------
+    A : (d, n) array
+        Columns.
+    """
     return np.asarray(np.einsum("ij,ij->j", A, A, dtype=np.float64))

@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from common.aggregations import AGGREGATIONS
+from common.blocks import Columns, blocks, in_memory, whole
 from common.coders import SELECTING, Coder
 from common.dictionaries import atom_distances
 from common.learners import Learner, Product, product
 from common.polar import polar_factor
 from perdl_client.learning.guard import SHARE, guarded_step, known
+from perdl_client.learning.guard_blocks import movable, weighted_sums
 from perdl_client.learning.missing import complete, gaps, observed_residual, zero_filled
 from perdl_client.learning.sweep import Swept, sweep
 
@@ -84,7 +86,7 @@ class LocalUpdate:
 
 
 def local_update(
-    Y: Floats,
+    Y: Columns,
     global_dictionary: Floats,
     local_dictionary: Floats,
     learner: Learner,
@@ -100,7 +102,7 @@ def local_update(
 
     Parameters
     ----------
-    Y : (d, n) array
+    Y : (d, n) array or Stream
         Samples in columns.
     global_dictionary : (d, r_g) array
         D^g as received.
@@ -129,12 +131,15 @@ def local_update(
     """
     r_g = global_dictionary.shape[1]
     D = np.hstack([global_dictionary, local_dictionary])
-    missing = gaps(Y)
-    if learner.of_sums and type(coder) in SELECTING and product is plain_product and missing is None:
+    missing, B = gaps(Y), whole(Y, D.shape[1])
+    if learner.of_sums and product is plain_product and missing is None and (type(coder) in SELECTING or B is None):
         swept = sweep(Y, D, coder, second_moment=learner.products > 1)
         if min_samples is None or swept.passes(min_samples, SHARE):
             stepped = learner.of_sums(D, swept.moment, swept.second_moment, step_size)
             return _of_sums(global_dictionary, stepped, swept, coder, Y.shape[1], guarded=min_samples is not None)
+        if B is None:
+            return _guarded_by_blocks(Y, global_dictionary, D, swept, learner, coder, step_size, min_samples)
+    Y = in_memory(Y)
     F = complete(Y, D, coder)
     if min_samples is None:
         step, seen = learner.take(F, D, coder, step_size, product), None
@@ -182,20 +187,67 @@ def _of_sums(D_g: Floats, D: Floats, swept: Swept, coder: Coder, n: int, *, guar
     """Return the update with dictionary ``D``, all of whose atoms may move."""
     new = _new_shared(D_g, D, swept.moment, swept.users > 0 if guarded else None)  # an idle atom goes back as it came
     nonzeros = int(swept.users.sum())
-    relative = swept.misfit / swept.energy if swept.energy > 0 else 0.0
-    misfit = swept.misfit if relative > np.finfo(D.dtype).eps else 0.0
     return LocalUpdate(
         global_dictionary=new.atoms,
         local_dictionary=D[:, new.rest],
         energies=swept.energies[new.kept],
         local_energies=swept.energies[new.rest],
         procrustes_contribution=new.procrustes,
-        error=float(relative**0.5),
+        error=float(_relative(swept) ** 0.5),
         noise=float(swept.misfit / max(n * len(D) - nonzeros, n, 1)),
-        objective=float(misfit + coder.penalty * nonzeros),
+        objective=_objective(swept, coder),
         nonzeros=float(nonzeros) / max(n, 1),
         reassigned=new.reassigned,
     )
+
+
+def _guarded_by_blocks(
+    Y: Columns,
+    D_g: Floats,
+    D: Floats,
+    swept: Swept,
+    learner: Learner,
+    coder: Coder,
+    step_size: float,
+    min_samples: int,
+) -> LocalUpdate:
+    """Return the update if some atoms may not move, or some samples count less, from sums over blocks."""
+    assert learner.of_sums is not None
+    seen = movable(Y, D, coder, min_samples)
+    moment, second = swept.moment, swept.second_moment
+    if not (seen.moves.all() and (seen.weights == 1).all()):
+        moment, second = weighted_sums(Y, D, coder, seen)
+    stepped = learner.of_sums(D, moment, second, step_size)
+    new = _new_shared(D_g, stepped, moment, seen.moves)
+    own = stepped[:, new.rest]
+    if not seen.moves[new.rest].all():  # own atoms stay here, and may learn from few samples
+        own = learner.of_sums(D, swept.moment, swept.second_moment, step_size)[:, new.rest]
+    told = swept
+    if not new.sent.all():
+        seen_of = np.concatenate([new.sent, np.ones(D.shape[1] - D_g.shape[1], dtype=bool)])
+        told = sweep(Y, D[:, seen_of], coder)
+    n, nonzeros, energies = Y.shape[1], int(told.users.sum()), swept.energies
+    return LocalUpdate(
+        global_dictionary=new.atoms,
+        local_dictionary=own,
+        energies=np.where(new.sent, energies[new.kept], energies.dtype.type(0)),
+        local_energies=energies[new.rest],
+        procrustes_contribution=new.procrustes,
+        error=float(_relative(told) ** 0.5),
+        noise=float(told.misfit / max(Y.size - nonzeros, n, 1)),
+        objective=_objective(swept, coder),
+        nonzeros=float(nonzeros) / max(n, 1),
+        reassigned=new.reassigned,
+    )
+
+
+def _relative(swept: Swept) -> float:
+    return swept.misfit / swept.energy if swept.energy > 0 else 0.0
+
+
+def _objective(swept: Swept, coder: Coder) -> float:
+    misfit = swept.misfit if _relative(swept) > np.finfo(swept.moment.dtype).eps else 0.0
+    return float(misfit + coder.penalty * int(swept.users.sum()))
 
 
 class _NewShared(NamedTuple):
@@ -288,7 +340,7 @@ def retract(global_dictionary: Floats, local_dictionary: Floats) -> Floats:
 
 
 def refine_local_dictionary(
-    Y: Floats,
+    Y: Columns,
     global_dictionary: Floats,
     local_dictionary: Floats,
     learner: Learner,
@@ -303,7 +355,7 @@ def refine_local_dictionary(
 
     Parameters
     ----------
-    Y : (d, n) array
+    Y : (d, n) array or Stream
         Samples in columns.
     global_dictionary : (d, r_g) array
         D^g, which is not changed.
@@ -327,13 +379,45 @@ def refine_local_dictionary(
     r_g = global_dictionary.shape[1]
     if n_steps == 0 or local_dictionary.shape[1] == 0:
         return local_dictionary
-    D = np.hstack([global_dictionary, local_dictionary])
-    F = complete(Y, D, coder)
+    D_l, D = local_dictionary, np.hstack([global_dictionary, local_dictionary])
+    if learner.of_sums and product is plain_product and gaps(Y) is None and whole(Y, D.shape[1]) is None:
+        for _ in range(n_steps):
+            D_l = learner.of_sums(D_l, *residual_sums(Y, D, D_l, coder), step_size)
+        return retract(global_dictionary, D_l) if learner.orthonormal else D_l
+    F = complete(in_memory(Y), D, coder)
     residual = F - global_dictionary @ coder(F, D)[:r_g]
-    D = local_dictionary
+    D = D_l
     for _ in range(n_steps):
         D = learner.take(residual, D, coder, step_size, product).dictionary
     return retract(global_dictionary, D) if learner.orthonormal else D
+
+
+def residual_sums(Y: Columns, D: Floats, local_dictionary: Floats, coder: Coder) -> tuple[Floats, Floats]:
+    """Return R X' and X X' for the residual R of the global atoms and its codes X in a local dictionary.
+
+    Parameters
+    ----------
+    Y : (d, n) array or Stream
+        Samples in columns, complete.
+    D : (d, r) array
+        All atoms, the global ones first, by which R is found.
+    local_dictionary : (d, r_l) array
+        Dictionary of the residual.
+    coder : Coder
+        Computes the codes.
+
+    Returns
+    -------
+    (d, r_l) array, (r_l, r_l) array
+    """
+    (d, r_l), r_g = local_dictionary.shape, D.shape[1] - local_dictionary.shape[1]
+    moment, second = np.zeros((d, r_l), Y.dtype), np.zeros((r_l, r_l), Y.dtype)
+    for B in blocks(Y, D.shape[1]):
+        rest = B - D[:, :r_g] @ coder(B, D)[:r_g]
+        X = coder(rest, local_dictionary)
+        moment += rest @ X.T
+        second += X @ X.T
+    return moment, second
 
 
 def relative_error(Y: Floats, D: Floats, X: Floats) -> float:

@@ -19,9 +19,12 @@ approximations".
 
 from __future__ import annotations
 
+from typing import overload
+
 import numpy as np
 from numpy.typing import NDArray
 
+from common.blocks import Columns, Stream
 from common.coders import OMP, Coder, omp
 
 Floats = NDArray[np.floating]
@@ -33,40 +36,47 @@ _SETTLED = 1e-6
 """Change of the filled entries, in units of their size, below which they are settled."""
 
 
-def gaps(Y: Floats) -> NDArray[np.bool_] | None:
+def gaps(Y: Columns) -> NDArray[np.bool_] | None:
     """Return which entries are missing; None if there is none.
 
     Parameters
     ----------
-    Y : (d, n) array
-        Samples in columns; NaN marks a missing entry.
+    Y : (d, n) array or Stream
+        Samples in columns; NaN marks a missing entry. A stream is complete.
 
     Returns
     -------
     (d, n) array of bool, or None
     """
+    if isinstance(Y, Stream):
+        return None
     # A sum is NaN if one of its terms is. It needs no second array of the samples' size.
     return np.isnan(Y) if np.isnan(Y.sum()) else None
 
 
-def zero_filled(Y: Floats) -> Floats:
+@overload
+def zero_filled(Y: Floats) -> Floats: ...
+@overload
+def zero_filled(Y: Stream) -> Stream: ...
+def zero_filled(Y: Columns) -> Columns:
     """Return the samples with zero in place of what is missing; the samples themselves if nothing is.
 
     Parameters
     ----------
-    Y : (d, n) array
+    Y : (d, n) array or Stream
         Samples in columns; NaN marks a missing entry.
     """
-    missing = gaps(Y)
-    return Y if missing is None else np.where(missing, Y.dtype.type(0), Y)
+    if isinstance(Y, Stream) or (missing := gaps(Y)) is None:
+        return Y
+    return np.where(missing, Y.dtype.type(0), Y)
 
 
-def observed_features(Y: Floats) -> NDArray[np.bool_]:
+def observed_features(Y: Columns) -> NDArray[np.bool_]:
     """Return which features at least one sample has.
 
     Parameters
     ----------
-    Y : (d, n) array
+    Y : (d, n) array or Stream
         Samples in columns; NaN marks a missing entry.
 
     Returns
@@ -74,7 +84,7 @@ def observed_features(Y: Floats) -> NDArray[np.bool_]:
     (d,) array of bool
     """
     missing = gaps(Y)
-    if missing is None:
+    if missing is None:  # of a stream too
         return np.ones(len(Y), bool)
     seen: NDArray[np.bool_] = np.logical_not(missing.all(axis=1))
     return seen

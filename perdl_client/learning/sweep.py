@@ -17,7 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from common.coders import Coder
+from common.blocks import LEAST as FEWEST
+from common.blocks import NUMBERS, Columns, blocks
+from common.coders import SELECTING, Coder
 
 Floats = NDArray[np.floating]
 
@@ -81,17 +83,17 @@ class Swept:
         return bool((idle | (enough & spread & known)).all())
 
 
-def sweep(Y: Floats, D: Floats, coder: Coder, *, second_moment: bool = False) -> Swept:
+def sweep(Y: Columns, D: Floats, coder: Coder, *, second_moment: bool = False) -> Swept:
     """Code samples block by block, and sum.
 
     Parameters
     ----------
-    Y : (d, n) array
+    Y : (d, n) array or Stream
         Samples in columns, complete.
     D : (d, r) array
         Dictionary.
     coder : Coder
-        One of :data:`common.coders.SELECTING`.
+        Computes the codes. Unless it is one of :data:`common.coders.SELECTING`, all residuals are computed themselves.
     second_moment : bool
         Whether X X' is wanted.
 
@@ -99,9 +101,10 @@ def sweep(Y: Floats, D: Floats, coder: Coder, *, second_moment: bool = False) ->
     -------
     Swept
     """
-    (d, n), r, dtype = Y.shape, D.shape[1], Y.dtype
-    size = max(_BLOCK // (d + 2 * r), _LEAST)
-    bent, E = _bend(D)
+    (d, r), dtype = D.shape, Y.dtype
+    size = max(_BLOCK // (d + 2 * r), min(_LEAST, max(NUMBERS // (d + 2 * r), FEWEST)))
+    selects = type(coder) in SELECTING
+    bent, E = _bend(D) if selects else (np.empty(0, np.intp), np.empty((0, 0), dtype))
     moment, second = np.zeros((d, r), dtype), np.zeros((r, r), dtype) if second_moment else None
     sums, most_made, most_moved, users, totals = (
         np.zeros((r, 3)),
@@ -110,8 +113,7 @@ def sweep(Y: Floats, D: Floats, coder: Coder, *, second_moment: bool = False) ->
         np.zeros(r, int),
         np.zeros(2),
     )
-    for i in range(0, n, size):
-        B = Y[:, i : i + size]
+    for B in blocks(Y, size=size):
         X = coder(B, D)
         moment += B @ X.T
         if second is not None:
@@ -122,7 +124,7 @@ def sweep(Y: Floats, D: Floats, coder: Coder, *, second_moment: bool = False) ->
         left = made - squares.sum(axis=0)
         if len(bent):
             left += (X[bent] * (E @ X[bent])).sum(axis=0)
-        if left.sum() <= _CLEAR * np.finfo(dtype).eps * made.sum():
+        if not selects or left.sum() <= _CLEAR * np.finfo(dtype).eps * made.sum():
             rest = B - D @ X
             left = (rest * rest).sum(axis=0)
         left = np.maximum(left, 0)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -26,7 +27,7 @@ App = Callable[[Message, Context], Message]
 logger = logging.getLogger("perdl.client")
 
 IDLE_POLL = 0.5  # seconds: each poll costs the server about 10 ms
-EARLY = 0.7  # of the time between the last answer and the message after it: the next poll comes so soon
+EARLY = 0.7  # the first poll after an answer comes after so much of the shortest time that a message took lately
 RUN_CHECK = 5.0  # seconds without a message after which to ask whether the run has ended
 LAST_WORD = 5.0  # seconds to deliver the last reply, and to wait until it is read; the work is done either way
 SLOW = 5.0  # seconds of work after which several messages may wait
@@ -60,7 +61,7 @@ def run_node(
         Becomes ``Context.node_config`` and stays on this machine. ``Context.run_config`` is empty.
     poll : float
         Shortest pause between two polls, in seconds. It grows to `IDLE_POLL` while no message comes. After an answer
-        the pause is `EARLY` times what the last message took to come, within these limits.
+        the pause is `EARLY` times what messages took to come lately, within these limits.
     stop : threading.Event, optional
         Set it to leave the federation; it is checked between messages.
     is_last : callable (Message) -> bool
@@ -109,14 +110,17 @@ def _serve(
     """Answer messages. Return True after the last one, False if the server has forgotten this node."""
     pause, run_id, heard, over_since, slow = poll, None, time.monotonic(), None, False
     answered: float | None = None
+    took: deque[float] = deque(maxlen=5)
     while True:
         try:
             now = time.monotonic()
             message = link.receive(newest=slow)
             if message is not None:
                 run_id, over_since = message.metadata.run_id, None
-                # The next message will take about as long as this one: until then a poll would only delay it.
-                pause = poll if answered is None else min(max(poll, EARLY * (now - answered)), IDLE_POLL)
+                if answered is not None:
+                    took.append(now - answered)
+                # The next message will take about as long as the last ones: until then a poll would only delay it.
+                pause = min(max(poll, EARLY * min(took, default=0.0)), IDLE_POLL)
                 context = contexts.setdefault(run_id, Context(run_id, 0, {**node_config}, RecordDict(), {}))
                 context.node_id = link.node.node_id  # a node that joined again has a new number
                 last = is_last(message)

@@ -120,10 +120,14 @@ def node_config(
         told["secret"] = str(secret.resolve())
     memory = Memory()
     if data is not None:
+        from common.blocks import in_memory
+        from common.data_settings import DataSettings
         from perdl_client.data.quality import data_warnings, sample_statistics
+        from perdl_client.data.samples import looked_at
+        from perdl_client.data.sources import read_client_file
         from perdl_client.formats.columns import drop_option
         from perdl_client.formats.features import Orientation
-        from perdl_client.formats.read import Missing, load_samples
+        from perdl_client.formats.read import Missing
 
         if samples_in not in ("rows", "columns"):
             raise SettingsError(f"--samples-in {samples_in}: must be rows or columns")
@@ -132,13 +136,16 @@ def node_config(
             raise SettingsError(f"--missing {missing}: must be refuse or mask")
         taken: Missing = "mask" if missing == "mask" else "refuse"
         try:
-            samples = load_samples(data, samples_in=way, variable=variable, drop=drop, missing=taken)
+            samples = read_client_file(
+                data, DataSettings(), "float64", samples_in=way, variable=variable, drop=drop, missing=taken
+            )
         except DataError as error:  # settings of the table data are options here
             raise DataError(str(error).replace('set data.missing = "mask"', "add --missing mask")) from None
         turn = f"add --samples-in {'columns' if samples_in == 'rows' else 'rows'}"
-        statistics = sample_statistics(samples.data, samples.shape, samples.names)
+        some = looked_at(samples)
+        statistics = sample_statistics(in_memory(some.data), samples.shape, samples.names)
         option = partial(drop_option, "--drop ", drop)
-        for note in (*samples.notes, *data_warnings({name: statistics}, turn, drop=option)):
+        for note in (*some.notes, *data_warnings({name: statistics}, turn, drop=option)):
             on_warning(note)
         memory.hold(samples)
         counted = (ledger or ledger_path(data.resolve(), place)).resolve()

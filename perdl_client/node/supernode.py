@@ -73,7 +73,7 @@ def flower_environment() -> dict[str, str]:
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",  # seconds: at 0.05, waiting takes a tenth of a core
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",  # seconds: at 0.05, waiting takes a tenth of a core
     }
     if root not in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
         paths = [root, environment.get("PYTHONPATH", "")]

@@ -13,7 +13,8 @@ from perdl_client.data.load import load_data
 from perdl_client.data.preprocessing import PREPROCESSING, Preprocessing, fit_preprocessing
 from perdl_client.data.windows_patches import Cut
 from perdl_client.identity import Identity
-from perdl_client.model import ClientModel, load_model, save_model, shares
+from perdl_client.learning.measures import measured
+from perdl_client.model import ClientModel, load_model, save_model
 
 rng = np.random.default_rng(0)
 Y = np.array([[1.0], [20.0], [0.3], [4.0]]) * rng.standard_normal((4, 500)) + np.array([[5.0], [0.0], [-3.0], [1.0]])
@@ -148,14 +149,16 @@ def test_split_and_shares_add_up():
     shared, own = one.split(Y)
     assert np.allclose(shared + own, one.decode(one.encode(Y)))
     X = one.encode(Y)
-    s, o = shares(Z, one.global_dictionary, one.local_dictionary, X)
+    found = measured(Z, one.dictionary, one.coder, 2)
+    s, o = found.shared, found.own
     size = np.linalg.norm(Z) ** 2
     # Orthonormal atoms: the energy of their codes is what they explain.
     assert np.isclose(s, np.linalg.norm(X[:2]) ** 2 / size)
     assert np.isclose(o, np.linalg.norm(X[2:]) ** 2 / size)
     assert np.isclose(one.explained(Y), s + o)
     assert np.isclose(1 - s - o, np.linalg.norm(Z - one.dictionary @ X) ** 2 / size)
-    assert shares(np.zeros((4, 2)), one.global_dictionary, one.local_dictionary, np.zeros((3, 2))) == (1.0, 0.0)
+    nothing = measured(np.zeros((4, 2)), one.dictionary, one.coder, 2)
+    assert (nothing.shared, nothing.own) == (1.0, 0.0)
 
 
 def test_what_is_no_model_is_said(tmp_path):
