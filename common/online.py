@@ -27,10 +27,10 @@ from common.coders import Coder
 
 Floats = NDArray[np.floating]
 
-BLOCK = 256
+BLOCK = 192
 """Samples of a block, and at least :data:`_SAMPLES` an atom."""
 
-_SAMPLES = 2
+_SAMPLES = 1.5
 
 _FEWEST = 4
 """Fewest blocks, else all samples are one: the sums of a block are of too few samples to end with."""
@@ -64,7 +64,7 @@ def online_pass(
     moment : (d, r) array
         The sum of ``Y X'`` over the blocks.
     """
-    blocks = Y.shape[1] // max(BLOCK, _SAMPLES * D.shape[1])
+    blocks = Y.shape[1] // max(BLOCK, int(_SAMPLES * D.shape[1]))
     blocks = blocks if blocks >= _FEWEST else 1
     rho = min(blocks / _BLOCKS_LEFT, _FASTEST)
     moment = np.zeros_like(D)
