@@ -144,7 +144,7 @@ def write_record(
     durable : bool
         As for :func:`write_atomically`.
     """
-    text = json.dumps({"kind": kind, "version": version, **plain(head)})
+    text = json.dumps({"kind": kind, "version": version, "arrays": sorted(arrays), **plain(head)})
     write_npz(path, durable=durable, head=np.array(text), **arrays)
 
 
@@ -182,6 +182,8 @@ def read_record(path: Path, kind: str, version: int) -> tuple[dict[str, Any], di
         raise ForeignFileError(f"it holds a {found[0]}")
     if found[1] != version:
         raise PerdlError(f"{path} is of format {found[1]}, this perdl reads {version}: use the perdl that wrote it")
+    if head.pop("arrays", None) != sorted(arrays):  # a damaged table of contents may leave some out
+        raise ForeignFileError("it does not hold the arrays that it names")
     return head, arrays
 
 

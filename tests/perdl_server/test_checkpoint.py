@@ -91,6 +91,19 @@ def test_damaged_bytes_anywhere_never_pass_for_another_checkpoint(tmp_path):
         np.testing.assert_array_equal(back.dictionary, checkpoint(back.round).dictionary)
 
 
+def test_a_damaged_table_of_contents_never_leaves_out_an_array(tmp_path):
+    """Of a zip file the table at the end counts: with one byte of its size changed, arrays would be missing."""
+    for t in (1, 2):
+        save_checkpoint(checkpoint(t), tmp_path)
+    content = (tmp_path / NEWEST).read_bytes()
+    for place in range(content.index(b"PK\x01\x02"), len(content)):
+        damaged = bytearray(content)
+        damaged[place] ^= 0x55
+        (tmp_path / NEWEST).write_bytes(damaged)
+        back = load_checkpoint(tmp_path)
+        np.testing.assert_array_equal(back.dictionary, checkpoint(back.round).dictionary)
+
+
 def test_a_process_that_dies_between_the_two_renames_leaves_one(tmp_path, monkeypatch):
     save_checkpoint(checkpoint(1), tmp_path)
 
