@@ -22,7 +22,7 @@ from perdl_client.learning.missing import codes_of, observed_residual, pursuit
 
 Floats = NDArray[np.floating]
 
-VERSION = 2
+VERSION = 3
 """Version of the file's format. Files of another version are refused."""
 
 FILE = "dictionary.npz"

@@ -19,7 +19,7 @@ Ints = NDArray[np.intp]
 Bools = NDArray[np.bool_]
 _log = logging.getLogger("perdl.client")
 
-VERSION = 5
+VERSION = 6
 """Version of the files' format. Files of another version are refused."""
 
 KEPT = 3

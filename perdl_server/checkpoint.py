@@ -19,7 +19,7 @@ from perdl_server.algorithm.membership import Membership
 Floats = NDArray[np.floating]
 _log = logging.getLogger("perdl.server")
 
-VERSION = 4
+VERSION = 5
 NEWEST, BEFORE = "checkpoint.npz", "checkpoint-before.npz"
 
 

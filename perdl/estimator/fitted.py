@@ -36,7 +36,7 @@ Floats = NDArray[np.floating]
 Bools = NDArray[np.bool_]
 State = dict[str, Any]
 
-VERSION = 3
+VERSION = 4
 """Version of the file format."""
 
 _NOT_OF_THE_REPORT = ("clients", "final", "stop_reason", "bytes", "seconds")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -15,9 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
-
-from perdl.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120"}
@@ -55,10 +51,8 @@ class Processes:
         return self.start(label or name, "client", *plain, *arguments, env=env)
 
     def run(self, *arguments) -> None:
-        """Run a perdl command in this process, which has imported it all, as if in the folder."""
-        with contextlib.chdir(self.folder):
-            done = CliRunner().invoke(app, [*map(str, arguments)])
-        assert done.exit_code == 0, done.output
+        command = [sys.executable, "-m", "perdl", *map(str, arguments)]
+        subprocess.run(command, cwd=self.folder, env=ENVIRONMENT, check=True, timeout=240, capture_output=True)
 
     def wait(self, label: str, seconds: float = 240) -> int:
         try:
@@ -66,10 +60,10 @@ class Processes:
         except subprocess.TimeoutExpired:
             pytest.fail(f"{label} did not end:\n{self.log(label)}")
 
-    def wait_for_round(self, t: int, folder: str = "served", seconds: float = 240) -> None:
+    def wait_for_round(self, t: int, folder: str = "served", seconds: float = 120) -> None:
         self.wait_for(lambda: len(self.rounds(folder)) >= t, seconds)
 
-    def wait_for(self, condition, seconds: float = 240.0) -> None:
+    def wait_for(self, condition, seconds: float = 120.0) -> None:
         end = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > end:

@@ -43,7 +43,7 @@ def test_answers_that_break_the_protocol_are_refused_and_named_and_the_others_go
     script = HERE / "hostile_clients.py"
     processes.command("hostile", sys.executable, script, processes.address, *BAD_ANSWERS, "replay")
     assert processes.wait("server") == 0, processes.log("server")
-    assert processes.wait("client-1", 120) == processes.wait("client-2", 120) == 0
+    assert processes.wait("client-1", 60) == processes.wait("client-2", 60) == 0
     summary = processes.summary()
     # In round 1 the replay is the answer itself.
     assert [row["clients"] for row in processes.rounds()] == [3, 2, 2]
@@ -71,7 +71,7 @@ def test_answers_that_are_announced_and_never_come_hold_up_nobody_for_long(proce
 
 
 def test_a_straggler_is_dropped_and_welcome_again_and_who_comes_late_is_aligned(processes):
-    n_clients = ["-c", "n_clients=4", "-c", "quorum=2", "-c", "join_timeout=30", "-c", "round_timeout=5"]
+    n_clients = ["-c", "n_clients=4", "-c", "quorum=2", "-c", "join_timeout=30", "-c", "round_timeout=2"]
     processes.server(*n_clients, "-c", "rounds=100000", "-c", "tolerance=0")
     for i in (1, 2):
         processes.client(f"client-{i}")
@@ -86,14 +86,14 @@ def test_a_straggler_is_dropped_and_welcome_again_and_who_comes_late_is_aligned(
     processes.wait_for(lambda: processes.rounds()[-1]["clients"] == 3)
     processes.wait_for_round(len(processes.rounds()) + 15)
     processes.started["server"].terminate()
-    assert processes.wait("server", 120) == 130, processes.log("server")
+    assert processes.wait("server", 60) == 130, processes.log("server")
     summary = processes.summary()
     assert set(summary["clients"]) == {"client-1", "client-2", "client-3"}
     assert summary["clients"]["client-2"]["missed"] >= 1
     assert summary["final"]["global_distance"] < 1e-9
     assert summary["final"]["local_distance_max"] < 1e-9
     for i in (1, 2, 3):
-        assert processes.wait(f"client-{i}", 120) == 4
+        assert processes.wait(f"client-{i}", 60) == 4
         assert "it was interrupted at the server" in processes.log(f"client-{i}")
 
 
@@ -116,7 +116,7 @@ def test_data_that_do_not_fit_are_left_out_and_told_so_at_once(processes):
     server = processes.server(*files, "-c", "tolerance=0", "-c", "join_timeout=60")
     for name in ("a", "b", "wide", "few", "nan"):
         processes.client(name, "--data", f"{name}.npy")
-    assert processes.wait("nan", 120) == 3
+    assert processes.wait("nan", 60) == 3
     assert "nan.npy" in processes.log("nan")
     # These are told while the run goes on.
     assert processes.wait("wide", 120) == 4
@@ -186,7 +186,7 @@ def test_full_and_read_only_disks_on_either_side_cost_rounds_not_results(process
     subprocess.run(["umount", "-l", state], check=True)
     both_answer_again()
     server.send_signal(signal.SIGTERM)
-    assert processes.wait("server", 120) == 130
+    assert processes.wait("server", 60) == 130
     rounds = [row["round"] for row in processes.rounds()]
     assert rounds == list(range(1, len(rounds) + 1))
     assert processes.summary()["rounds"] == rounds[-1]
@@ -213,9 +213,9 @@ def test_folders_that_cannot_be_written_are_named_before_anything_starts(process
     arguments = ["server", "synthetic", "--insecure", "--address", processes.address, "--output", small_disk / "run"]
     processes.start("server", *arguments)
     processes.client("client-1", "--folder", small_disk / "own")
-    assert processes.wait("server", 120) == 1
+    assert processes.wait("server", 60) == 1
     assert f"{small_disk}/run" in processes.log("server")
-    assert processes.wait("client-1", 120) == 1
+    assert processes.wait("client-1", 60) == 1
     assert "Read-only file system; choose another --folder" in processes.log("client-1")
 
 
@@ -226,11 +226,11 @@ def test_a_second_server_or_client_is_refused_in_one_line(processes):
     processes.start("same port", "server", "--insecure", "--address", processes.address, "--output", "other")
     processes.start("same folder", "server", "--insecure", "--address", "127.0.0.1:1", "--output", "served")
     processes.client("client-1", label="same client")
-    assert processes.wait("same port", 120) == 4
+    assert processes.wait("same port", 60) == 4
     assert f"port {processes.port} of 127.0.0.1 cannot be had" in processes.log("same port")
-    assert processes.wait("same client", 120) == 2
+    assert processes.wait("same client", 60) == 2
     assert "is in use by another client" in processes.log("same client")
-    assert processes.wait("same folder", 120) in (2, 4)
+    assert processes.wait("same folder", 60) in (2, 4)
     assert processes.started["server"].poll() is None
     assert processes.started["client-1"].poll() is None
 
@@ -257,7 +257,7 @@ def test_signals_at_any_moment_end_a_process_at_once_and_without_a_traceback(pro
         if started[label].poll() is None and label.endswith(" 0.02"):
             assert "Exception ignored in" in processes.log(label)
             started[label].send_signal(number)
-        code = processes.wait(label, 120)
+        code = processes.wait(label, 60)
         # Before Python itself is up, the signal ends it, with a traceback of Python's own modules.
         assert code in (130, -number, 1), (label, code, processes.log(label))
         ours = str(HERE.parents[1] / "perdl")

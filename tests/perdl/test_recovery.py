@@ -41,14 +41,14 @@ def test_killed_clients_servers_and_superlinks_cost_no_bit(processes):
     processes.wait_for_round(t + 3)
 
     os.kill(superlink_of(processes), signal.SIGKILL)
-    assert processes.wait("server", 120) == 4
+    assert processes.wait("server", 60) == 4
     assert "go on with `perdl server --resume" in processes.log("server")
     t = len(processes.rounds())
     server = processes.server("--resume", "served")
     processes.wait_for_round(t + 3)
 
     server.send_signal(signal.SIGTERM)
-    assert processes.wait("server", 120) == 130
+    assert processes.wait("server", 60) == 130
     assert processes.summary()["stop_reason"] == "interrupted"
     for name in ("client-1", "client-2"):
         assert processes.wait(name, 60) == 4
@@ -87,7 +87,7 @@ def test_with_keys_a_client_is_its_key_and_comes_back_at_once(processes):
     client("client-2")
     client("client-2", key="client-1", label="impostor")
     processes.wait_for(lambda: "joined" in processes.log("impostor"))
-    assert processes.wait("impostor", 120) == 4
+    assert processes.wait("impostor", 60) == 4
     words = "its key is that of client-1, but it calls itself client-2: start it with its own name"
     assert words in processes.log("impostor")
 

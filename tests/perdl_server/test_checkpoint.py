@@ -128,7 +128,7 @@ def test_another_format_and_none_at_all_are_named(tmp_path):
         arrays = dict(file)
     head = json.loads(str(arrays["head"])) | {"version": 8}
     np.savez(tmp_path / NEWEST, **{**arrays, "head": np.array(json.dumps(head))})
-    with pytest.raises(PerdlError, match="is of format 8, this perdl reads 4"):
+    with pytest.raises(PerdlError, match="is of format 8, this perdl reads 5"):
         load_checkpoint(tmp_path)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import os
@@ -34,12 +33,6 @@ def perdl(*arguments, cwd, timeout=120, **keywords):
     return subprocess.run(
         command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=timeout, check=False, **keywords
     )
-
-
-def here(*arguments, cwd):
-    """Run the command in this process, which has imported all that it needs."""
-    with contextlib.chdir(cwd):
-        return CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": "120"})
 
 
 def test_simulate_runs_the_default_and_says_where_the_results_are(tmp_path):
@@ -81,8 +74,8 @@ def test_mistakes_end_in_one_line_and_a_code(tmp_path, arguments, code, line):
 
 
 def test_help_names_the_experiments_and_no_cell_of_the_settings_is_broken(tmp_path):
-    assert "synthetic, mnist or surveillance" in here("experiment", "--help", cwd=tmp_path).stdout
-    told = here("settings", "algorithms.md", cwd=tmp_path).stdout
+    assert "synthetic, mnist or surveillance" in perdl("experiment", "--help", cwd=tmp_path).stdout
+    told = perdl("settings", "algorithms.md", cwd=tmp_path).stdout
     assert "how the server combines clients' atoms, see docs/algorithms.md" in told
 
 
@@ -108,8 +101,8 @@ def test_what_is_doubtful_about_data_is_said_before_the_run_and_once(tmp_path):
         made = generate(0, name, n_features=5, n_global=2, n_local=2, n_samples=n, sparsity=0.3)
         np.savetxt(tmp_path / "data" / f"{name}.csv", made.data.T + 9, delimiter=",")
     told = ["data.path=data", "data.center=false", "rounds=2", "n_restarts=2", "n_global=1"]
-    done = here("simulate", "files", "--output", "run", *(word for one in told for word in ("-c", one)), cwd=tmp_path)
-    assert done.exit_code == 0, done.stderr
+    done = perdl("simulate", "files", "--output", "run", *(word for one in told for word in ("-c", one)), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
     lines, warnings = done.stdout.splitlines(), json.loads((tmp_path / "run/summary.json").read_text())["warnings"]
     for note in ("few samples for their atoms (12 for 5) at ada", "the mean carries "):
         (place,) = [i for i, line in enumerate(lines) if line.startswith(f"note: {note}")]
@@ -154,8 +147,8 @@ def test_overwrite_takes_nothing_from_a_server_at_work(tmp_path):
 
 def test_bad_toml_is_named(tmp_path):
     (tmp_path / "bad.toml").write_text("n_global = = 3\n")
-    done = here("simulate", "bad.toml", cwd=tmp_path)
-    assert done.exit_code == 2
+    done = perdl("simulate", "bad.toml", cwd=tmp_path)
+    assert done.returncode == 2
     assert "bad.toml is not valid TOML" in done.stderr
 
 
@@ -248,8 +241,8 @@ def setting_names(model, prefix=""):
 def test_mnist_published_beats_one_client_alone(tmp_path, mnist):
     overrides = [f"data.path={mnist}", "rounds=10", "warmup_steps=40", "n_global=50", "aggregation=procrustes"]
     arguments = [argument for override in overrides for argument in ("-c", override)]
-    done = here("simulate", "mnist-published", "--output", "out", *arguments, cwd=tmp_path)
-    assert done.exit_code == 0, done.stderr
+    done = perdl("simulate", "mnist-published", "--output", "out", *arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
     assert "relative error on the last 1000 test images with 5 atoms" in done.stdout
     errors = json.loads((tmp_path / "out" / "summary.json").read_text())["evaluation"]
     assert set(errors) == {"client-1 alone", "PerMA", "pooled data"}
@@ -258,23 +251,18 @@ def test_mnist_published_beats_one_client_alone(tmp_path, mnist):
 
 
 def test_imports_stay_light():
-    """One after another in one process: the first that brings something heavy is named."""
     heavy = ("torch", "ray", "matplotlib", "PIL", "torchvision", "pyarrow", "h5py")
+    code = f"import sys, {{}}; print(*[m for m in {heavy} if m in sys.modules])"
     sides = ("perdl_client.app", "perdl_client.node.loop", "perdl_server.app")
-    modules = ("perdl", "perdl.cli.app", "perdl.plots", "perdl.report.page", "perdl.report.figures", *sides)
-    script = f"""
-import importlib, sys
-for module in {modules}:
-    importlib.import_module(module)
-    if found := [name for name in {heavy} if name in sys.modules]:
-        sys.exit(f"{{module}} imports {{found}}")
-"""
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    for module in ("perdl", "perdl.cli.app", "perdl.plots", "perdl.report.page", "perdl.report.figures", *sides):
+        done = subprocess.run(
+            [sys.executable, "-c", code.format(module)], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.strip() == "", module
 
 
 def test_a_misspelt_command_is_suggested_once(tmp_path):
-    assert here("chek", cwd=tmp_path).stderr.count("Did you mean") == 1
+    assert perdl("chek", cwd=tmp_path).stderr.count("Did you mean") == 1
 
 
 def test_a_module_of_the_users_that_hides_a_package_of_perdls_is_named(tmp_path):
@@ -296,8 +284,8 @@ def test_what_an_encoding_lacks_ends_no_command(tmp_path, encoding):
 
 
 def test_a_log_that_cannot_be_written_is_named(tmp_path):
-    done = here("simulate", "--log", "/proc/no/log", cwd=tmp_path)
-    assert done.exit_code == 1
+    done = perdl("simulate", "--log", "/proc/no/log", cwd=tmp_path)
+    assert done.returncode == 1
     assert done.stderr == "perdl: /proc/no: No such file or directory\n"
 
 

@@ -158,7 +158,7 @@ def test_a_browser_sees_a_real_run_grow_and_end(processes, page):
     processes.server("-c", "n_clients=2", "-c", "rounds=8", "-c", "tolerance=0", "--dashboard", config="files")
     processes.wait_for(lambda: "dashboard: " in processes.log("server"))
     page.goto(re.search(r"dashboard: (\S+)", processes.log("server"))[1])
-    page.get_by_text("Waiting for 2 clients; 0 seen.").wait_for(timeout=120_000)
+    page.get_by_text("Waiting for 2 clients; 0 seen.").wait_for()
     for name in ("ada", "bob"):
         processes.client(name, "--data", f"{name}.npy")
     seen = []
@@ -176,7 +176,7 @@ def test_a_browser_sees_a_real_run_grow_and_end(processes, page):
     error = processes.rounds()[-1]["error_before_update"]["median"]
     assert page.get_attribute("#error", "aria-label") == f"median relative error: {error:.3g} in round 8"
     assert page.evaluate("document.documentElement.scrollWidth") == 360
-    page.locator("#report").wait_for(timeout=120_000)
+    page.locator("#report").wait_for()
     assert processes.wait("server") == 0
     with page.expect_download() as saved:  # the page keeps it, for the server has ended
         page.locator("#report").click()

@@ -83,7 +83,7 @@ def free_address() -> str:
         return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
-def wait_for(condition, seconds=120.0):
+def wait_for(condition, seconds=30.0):
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until, "it did not happen in time"
