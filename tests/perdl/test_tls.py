@@ -220,7 +220,7 @@ def test_our_client_never_runs_the_servers_code_and_flowers_own_does(tmp_path):
                 trust = ["--server", address, "--certs", certs / "clients" / f"client-{i}"]
                 own = {"PERDL_TEST": label, "FLWR_HOME": str(tmp_path / f"flower-{i}")}
                 run.perdl(label, "client", "--name", f"client-{i}", *trust, *more, **own)
-            number = submit(bundle, address, home, certs)
+            number = submit(bundle, address, certs)
             wait_for(lambda: run_status(number, address, certs)[0].startswith("finished"), 240)
             assert run_status(number, address, certs) == ("finished:completed", ""), (tmp_path / "log").read_text()
             assert run.wait("ours", 60) == 0
