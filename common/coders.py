@@ -17,6 +17,7 @@ from typing import Literal, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from common.arrays import namespace, places_of_largest, put_along
 from common.pursuit import ols, omp
 
 __all__ = [
@@ -270,7 +271,9 @@ def hard_threshold(A: Floats, threshold: float) -> Floats:
     -------
     array of ``A``'s shape and type
     """
-    return np.where(np.abs(A) >= threshold, A, A.dtype.type(0))
+    xp = namespace(A)
+    kept: Floats = xp.where(xp.abs(A) >= threshold, A, 0)
+    return kept
 
 
 def top_k(A: Floats, k: int) -> Floats:
@@ -287,17 +290,18 @@ def top_k(A: Floats, k: int) -> Floats:
     -------
     array of ``A``'s shape
     """
-    r = A.shape[-2]
+    xp, r = namespace(A), A.shape[-2]
     if k >= r:
-        return A.copy()
-    if A.ndim == 2 and k > 0:
+        whole: Floats = xp.asarray(A, copy=True)
+        return whole
+    if xp is np and A.ndim == 2 and k > 0:
         sizes = np.abs(A.T, order="C")  # a sample's codes side by side
         least = np.partition(sizes, r - k, axis=1)[:, r - k]
         large = (sizes >= least[:, None]).T
         if np.count_nonzero(large) == k * A.shape[1]:  # no two are of one size, of which one is kept
             return np.where(large, A, A.dtype.type(0))
-    out = np.zeros_like(A)
+    out: Floats = xp.zeros_like(A)
     if k > 0:
-        kept = np.argpartition(np.abs(A), r - k, axis=-2)[..., r - k :, :]
-        np.put_along_axis(out, kept, np.take_along_axis(A, kept, axis=-2), axis=-2)
+        kept = places_of_largest(xp.abs(A), k)
+        put_along(out, kept, xp.take_along_axis(A, kept, axis=-2))
     return out

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from common.arrays import host, like, namespace
 from common.coders import Coder
 from common.online import online_pass
 from common.polar import polar_factor
@@ -251,12 +252,16 @@ def _orthogonal(D: Floats, moment: Floats, second_moment: Floats | None = None, 
 def _gradient(D: Floats, moment: Floats, second_moment: Floats, step_size: float) -> Floats:
     curvature = _largest_eigenvalue(second_moment)
     if curvature == 0:
-        return D.copy()
+        same: Floats = namespace(D).asarray(D, copy=True)
+        return same
     gradient = D @ second_moment - moment
-    return D - D.dtype.type(step_size / curvature) * gradient
+    return D - step_size / curvature * gradient
 
 
 def _coordinate(D: Floats, moment: Floats, second_moment: Floats, step_size: float) -> Floats:
+    if namespace(D) is not np:  # atoms come one after another: small steps, which a device does slowly
+        here: Floats = like(_coordinate(host(D), host(moment), host(second_moment), step_size), D)
+        return here
     out = D.copy()
     for j in np.flatnonzero(np.diag(second_moment) > 0):
         atom = moment[:, j] - out @ second_moment[:, j] + out[:, j] * second_moment[j, j]
@@ -267,7 +272,7 @@ def _coordinate(D: Floats, moment: Floats, second_moment: Floats, step_size: flo
 
 
 def _largest_eigenvalue(S: Floats) -> float:
-    return float(np.linalg.eigvalsh(S.astype(np.float64))[-1]) if len(S) else 0.0
+    return float(np.linalg.eigvalsh(host(S).astype(np.float64))[-1]) if len(S) else 0.0
 
 
 @dataclass(frozen=True)

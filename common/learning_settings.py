@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -57,11 +58,22 @@ class LearningSettings(SettingsTable):  # numpydoc ignore=PR01
     )
     refine_steps: int = Field(0, ge=0, description="steps on a client's own atoms alone before each update")
     local_steps: int = Field(1, ge=1, description="updates that a client does in each round before it answers")
+    device: str = Field(
+        "cpu",
+        description="where a client computes: cpu; with perdl[gpu], cuda, cuda:1, mps or xpu; torch: torch on the CPU",
+    )
 
     @field_validator("threshold", "warmup_threshold")
     @classmethod
     def _in_proportion(cls, value: float) -> float:
         return in_proportion(value)
+
+    @field_validator("device")
+    @classmethod
+    def _is_device(cls, value: str) -> str:
+        if re.fullmatch(r"cpu|torch|mps|(cuda|xpu)(:\d{1,3})?", value) is None:
+            raise ValueError(f'must be cpu, cuda, cuda:1, mps, xpu, xpu:1 or torch, and is "{value}"')
+        return value
 
     @model_validator(mode="after")
     def _k_fits(self) -> Self:

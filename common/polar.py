@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from common.arrays import host, like, namespace, wide
+
 Floats = NDArray[np.floating]
 
 _MANY, _TALL = 32, 4
@@ -44,16 +46,21 @@ def polar_factor(M: Floats, prior: Floats | None = None) -> Floats:
     d, r = M.shape[-2:]
     if r > d:
         raise ValueError(f"{r} columns in {d} dimensions cannot be orthonormal; use at most {d} atoms")
-    if M.size == 0:
-        return M.copy()
-    # Scale by a power of two, which is exact, so that neither huge nor tiny data overflow.
-    M = np.ldexp(M, -np.frexp(np.abs(M).max(axis=(-2, -1), keepdims=True))[1])
+    xp = namespace(M)
+    if 0 in M.shape:
+        empty: Floats = xp.zeros_like(M)
+        return empty
+    # Scale by a power of two, which is exact, so that neither huge nor tiny data overflow. One factor might overflow.
+    exponent = np.frexp(host(xp.max(xp.abs(M), axis=(-2, -1), keepdims=True)))[1]
+    for part in (exponent // 2, exponent - exponent // 2):
+        M = M * like(np.ldexp(1.0, -part), M)
     if prior is not None:
-        scale = np.sqrt((M * M).sum(axis=(-2, -1), keepdims=True))
-        M = M + M.dtype.type(np.sqrt(np.finfo(M.dtype).eps)) * np.where(scale > 0, scale, 1) * prior
-    if M.ndim == 2 and r >= _MANY and d >= _TALL * r and (by_gram := _polar_by_gram(M)) is not None:
+        scale = xp.sqrt(xp.sum(M * M, axis=(-2, -1), keepdims=True))
+        M = M + float(xp.finfo(M.dtype).eps) ** 0.5 * xp.where(scale > 0, scale, 1) * prior
+    stacks = xp is not np  # a device decomposes many small matrices slowly one by one
+    if (M.ndim == 2 or stacks) and r >= _MANY and d >= _TALL * r and (by_gram := _polar_by_gram(M)) is not None:
         return by_gram
-    U, _, Vt = np.linalg.svd(M, full_matrices=False)
+    U, _, Vt = xp.linalg.svd(M, full_matrices=False)
     W: Floats = U @ Vt
     return W
 
@@ -65,15 +72,16 @@ def _polar_by_gram(M: Floats) -> Floats | None:
     :math:`W^\top W = I + \Delta` and :math:`H = W^\top M`, the factor is :math:`W (I - \Delta / 2 + \Omega)` to second
     order, where :math:`\Omega` is skew and :math:`\Omega H + H \Omega = H - H^\top`.
     """
-    A = M.astype(np.float64)
-    squares, V = np.linalg.eigh(A.T @ A)
-    if squares[0] <= squares[-1] / _WORST**2:
+    A = wide(M)
+    xp = namespace(A)
+    squares, V = xp.linalg.eigh(A.mT @ A)
+    if xp.any(squares[..., 0] <= squares[..., -1] / _WORST**2):
         return None
-    sizes = np.sqrt(squares)
-    W = A @ ((V / sizes) @ V.T)
-    if M.dtype == np.float64:
-        H = W.T @ A
-        skew = V.T @ (H - H.T) @ V / (sizes[:, None] + sizes)
-        W = 1.5 * W - W @ (W.T @ W / 2 - V @ skew @ V.T)
-    polar: Floats = W.astype(M.dtype)
+    sizes = xp.sqrt(squares)[..., None, :]
+    W = A @ ((V / sizes) @ V.mT)
+    if M.dtype == xp.float64:
+        H = W.mT @ A
+        skew = V.mT @ (H - H.mT) @ V / (sizes.mT + sizes)
+        W = 1.5 * W - W @ (W.mT @ W / 2 - V @ skew @ V.mT)
+    polar: Floats = like(W, M)
     return polar

@@ -241,6 +241,7 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
         return pack({}, client=identity.name, step=state.step, **key())
     learning = identity.learning(settings)
     allow = _held_to_terms(identity, settings, learning)
+    device = memory_of(context).device(learning.device, settings.dtype, identity.name)
     terms = identity.terms() if state is None else None
     if terms is not None:
         read_ledger(identity.ledger()).check_start(run, settings.privacy, terms, identity.name)
@@ -255,7 +256,12 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
         dictionary=memory.first(way) if state is None else state.local_dictionary,
         guarded=settings.privacy.guarded,
         private=identity.private(settings, run, "start"),
+        size=data.rms,
+        device=device,
     )
+    if client.not_on_device:
+        what = f'{identity.name} computes with numpy, not on device = "{learning.device}"'
+        _log.warning("%s, which takes no %s", what, client.not_on_device)
     start = client.start()
     D, found, used = client.dictionary, start.measures, start.used
     r = D.shape[1]
@@ -537,6 +543,8 @@ def _learner(
         members=members,
         guarded=settings.privacy.guarded,
         private=identity.private(settings, state.run, purpose),
+        size=data.rms,
+        device=memory_of(context).device(learning.device, settings.dtype, identity.name),
     )
     if state.step == 0:
         client.split(chosen(state.used, state.split), settings.sharing)

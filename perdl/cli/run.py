@@ -215,6 +215,9 @@ def client(
         typer.Option(help="take part in runs of this mode only: none, guarded, aggregated, masked or private"),
     ] = None,
     record: Annotated[bool, typer.Option("--record", help="keep a record of what leaves, for perdl audit")] = False,
+    device: Annotated[
+        str | None, typer.Option(help="where it computes, as cuda (needs perdl[gpu]); default: as the run says, cpu")
+    ] = None,
     override: OverrideOption = [],  # noqa: B006
     wait: Annotated[float, typer.Option(min=0, max=1e9, help="seconds to wait for a server that is not there")] = 300.0,
     stock: Annotated[bool, typer.Option(help="run Flower's own flower-supernode instead")] = False,
@@ -255,7 +258,7 @@ def client(
         variable,
         folder,
         min_samples,
-        override,
+        [*override, *([f"device={device}"] if device else [])],
         lambda text: on_event(f"note: {text}"),
         drop,
         missing,

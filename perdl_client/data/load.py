@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from common.learners import LEARNERS
 from common.learning_settings import LearningSettings
 from common.rng import stream
 from common.settings import Settings
+from common.statistics import rms
 from perdl_client.data.held_out import FEWEST, LEAST_LEFT, HeldOut, set_aside, units_of_pieces
 from perdl_client.data.preprocessing import Preprocessing, fit_preprocessing
 from perdl_client.data.quality import sample_statistics, unit_warning
@@ -60,6 +62,11 @@ class ClientData:
     names: tuple[str, ...] = ()
     held_out: HeldOut | None = None
     none_held_out: str = ""
+
+    @functools.cached_property
+    def rms(self) -> float:
+        """Root mean square of the samples. It is computed once, not in every round."""
+        return rms(self.Y)
 
 
 Allow = Callable[[int, int, bool], object]

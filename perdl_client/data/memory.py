@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from perdl_client.data.load import ClientData
 from perdl_client.data.samples import Samples
+from perdl_client.learning.device import CPU, Device
 
 _NAME = "perdl_memory"
 _left_here = threading.local()
@@ -41,6 +42,7 @@ class Memory:
         self._held: Samples | None = None
         self._first: NDArray[np.floating] | None = None
         self._learnt = ""
+        self._device = CPU
         self.ways: set[str] = set()
 
     def hold(self, samples: Samples) -> None:
@@ -123,8 +125,30 @@ class Memory:
         """
         return self._first if self._learnt == way else None
 
+    def device(self, name: str, dtype: str, client: str) -> Device:
+        """Return where the node computes. It keeps the samples that are there.
+
+        Parameters
+        ----------
+        name : str
+            As in the setting ``device``.
+        dtype : {"float64", "float32"}
+            Float type of the run.
+        client : str
+            The client's name, for errors.
+
+        Raises
+        ------
+        SettingsError
+            If the device is not there.
+        """
+        if (self._device.name, self._device.dtype) != (name, dtype):
+            self._device = CPU if name == CPU.name else Device(name, dtype, client)
+        return self._device
+
     def clear(self) -> None:
         """Forget all samples."""
+        self._device = CPU
         self._run, self._data, self._held, self._first, self._learnt = "", None, None, None, ""
         vars(_left_here).pop(self._key, None)
 

@@ -23,6 +23,7 @@ from common.learners import LEARNERS, product
 from common.learning_settings import LearningSettings
 from common.rng import stream
 from common.statistics import rms
+from perdl_client.learning.device import CPU, Device, why_on_host
 from perdl_client.learning.evidence import evidence
 from perdl_client.learning.guard import passed
 from perdl_client.learning.guard_blocks import movable
@@ -143,6 +144,10 @@ class ClientLearner:
     private : PrivateProduct, optional
         Makes all that is learnt differentially private. Thresholds in units of the data's root mean square are then in
         units of the clip's, and all atoms are offered, as equals: which are in use is known of the samples alone.
+    size : float, optional
+        Root mean square of the samples, if it is known.
+    device : Device
+        Where it computes what costs time.
 
     Attributes
     ----------
@@ -152,6 +157,8 @@ class ClientLearner:
         State of the stall detection.
     members : (r_g,) bool array, optional
         The global atoms that the client shares; None if all clients share all.
+    not_on_device : str
+        What keeps it from computing on the device; it computes with numpy then. Empty if nothing does.
 
     Notes
     -----
@@ -172,16 +179,24 @@ class ClientLearner:
         members: Bools | None = None,
         guarded: bool = False,
         private: PrivateProduct | None = None,
+        size: float | None = None,
+        device: Device = CPU,
     ) -> None:
         self.learning = learning if private is None else private_learning(learning)
         self.Y = Y if private is None or isinstance(Y, Stream) else clipped(Y, private.clip)
         self.seed, self.name = seed, name
         self.min_samples = learning.min_samples if min_samples is None else min_samples
         self.guard = self.min_samples if guarded else None
-        self.size = rms(Y) if private is None else private.clip / len(Y) ** 0.5
+        if private is not None:
+            size = private.clip / len(Y) ** 0.5
+        self.size = rms(Y) if size is None else size
         self.product = product if private is None else private
         self.learner, self.coder = LEARNERS[self.learning.learner], learning.make_coder(self.size)
         self._dictionary, self.watch, self.members = dictionary, watch, members
+        self.not_on_device = "" if device.is_host else why_on_host(self.learning, private is not None)
+        if not device.is_host and not self.not_on_device and gaps(device.samples(Y)) is not None:
+            self.not_on_device = "missing values"
+        self.device = CPU if self.not_on_device else device
 
     @property
     def dictionary(self) -> Floats:
@@ -195,6 +210,7 @@ class ClientLearner:
                 size=self.size,
                 product=self.product,
                 min_samples=self.guard,
+                device=self.device,
             )
             # A feature that the client never measured is zero in its atoms: its sign and size there are arbitrary, and
             # would keep them from being matched.
@@ -328,20 +344,21 @@ class ClientLearner:
         """
         D_g, D_l, learning = self.shared(global_dictionary), self.finish(global_dictionary), self.learning
         Y = self.trusted(np.hstack([D_g, D_l]))
-        with_step = (learning.step_size, self.product)
-        D_l = refine_local_dictionary(Y, D_g, D_l, self.learner, self.coder, learning.refine_steps, *with_step)
+        with_step, device = (learning.step_size, self.product), self.device
+        D_l = refine_local_dictionary(Y, D_g, D_l, self.learner, self.coder, learning.refine_steps, *with_step, device)
         if learning.local_restarts and self.watch.stalled(t):
             some = few(Y, D_l.shape[1], self._drawing())
-            other = restart_local_dictionary(some, D_g, D_l, learning, stream(self.seed, self.name, f"restart {t}"))
+            rng = stream(self.seed, self.name, f"restart {t}")
+            other = restart_local_dictionary(some, D_g, D_l, learning, rng, device)
             if other is None:
                 self.watch = replace(self.watch, next_try=t + self.watch.wait, wait=2 * self.watch.wait)
             else:
                 D_l, self.watch = other, NOTHING_SEEN
-        new = local_update(Y, D_g, D_l, self.learner, self.coder, *with_step, self.guard)
+        new = local_update(Y, D_g, D_l, self.learner, self.coder, *with_step, self.guard, device)
         for _ in range(learning.local_steps - 1):
             D_g, D_l = new.global_dictionary, new.local_dictionary
-            D_l = retract(D_g, D_l) if self.learner.orthonormal else D_l
-            new = local_update(Y, D_g, D_l, self.learner, self.coder, *with_step, self.guard)
+            D_l = device.run(retract, D_g, D_l) if self.learner.orthonormal else D_l
+            new = local_update(Y, D_g, D_l, self.learner, self.coder, *with_step, self.guard, device)
         self._dictionary = new.local_dictionary
         self.watch = replace(self.watch, objective=new.objective, previous=self.watch.objective)
         return new
@@ -399,7 +416,7 @@ class ClientLearner:
         (d, r_l) array
         """
         D_g = self.shared(global_dictionary)
-        return retract(D_g, self.dictionary) if self.learner.orthonormal else self.dictionary
+        return self.device.run(retract, D_g, self.dictionary) if self.learner.orthonormal else self.dictionary
 
 
 def _movable(Y: Columns, D: Floats, coder: Coder, min_samples: int) -> Bools:
@@ -418,6 +435,7 @@ def restart_local_dictionary(
     local_dictionary: Floats,
     learning: LearningSettings,
     rng: np.random.Generator,
+    device: Device = CPU,
 ) -> Floats | None:
     """Look for a better local block, from random starts in the residual of D^g.
 
@@ -433,6 +451,8 @@ def restart_local_dictionary(
         Gives the number of starts, ``local_restarts``; each is warmed up like a first dictionary.
     rng : numpy.random.Generator
         Random stream of this restart.
+    device : Device
+        As in :func:`.local_update.local_update`.
 
     Returns
     -------
@@ -452,6 +472,7 @@ def restart_local_dictionary(
         coder,
         rng,
         n_restarts=learning.local_restarts,
+        device=device,
         **schedule(learning, rms(Y)),
     )
     D = basis @ found

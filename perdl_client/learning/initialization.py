@@ -19,12 +19,14 @@ from typing import TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from common.arrays import host, namespace
 from common.coders import Coder
 from common.errors import SettingsError
 from common.learners import LEARNERS, Learner, Product, Step, product
 from common.learning_settings import LearningSettings
 from common.rng import stream
 from common.statistics import rms
+from perdl_client.learning.device import CPU, Device
 from perdl_client.learning.guard import guarded, guarded_step, made_of_many, passed
 from perdl_client.learning.missing import codes_of, gaps, observed_residual, refill, zero_filled
 from perdl_client.learning.samples_start import samples_start
@@ -38,6 +40,9 @@ LastStep = Callable[[Floats, Floats, Coder], Step]
 
 _STACK = 200_000
 """Most codes in a stack of starts: about what fits into a cache."""
+
+_ON_DEVICE = 2**25
+"""The same where codes are on another device, which small stacks leave idle."""
 
 _CUTS = (0.5, 0.75)
 """After these shares of the steps the worse half of large starts is given up. Sooner, the best one is too often among
@@ -64,6 +69,7 @@ def first_dictionary(
     size: float | None = None,
     product: Product = product,
     min_samples: int | None = None,
+    device: Device = CPU,
 ) -> Floats:
     """Return D_i^(0) for a client's settings.
 
@@ -84,6 +90,8 @@ def first_dictionary(
     min_samples : int, optional
         If given, all that atoms are made of passes the guard, see :mod:`perdl_client.learning.guard`: in every step,
         or in the last one if the learner forgets the others. There, atoms that do not pass become random ones.
+    device : Device
+        As in :func:`.local_update.local_update`. Steps that pass the guard are numpy's all the same.
 
     Returns
     -------
@@ -102,14 +110,14 @@ def first_dictionary(
     if min_samples is not None and learner.forgets:
         last = _guarded_last_step(learner, learning.step_size, min_samples, rng)
     elif min_samples is not None:
-        learner = guarded(learner, min_samples)
+        learner, device = guarded(learner, min_samples), CPU
     if learning.start == "random":
         return random_dictionary(rng, d, r, Y.dtype)
     if learning.start in ("svd", "identity"):
         D = svd_start(Y, r, product) if learning.start == "svd" else np.eye(d, r, dtype=Y.dtype)
         if min_samples is not None and learning.start == "svd":
             D = _guarded_start(Y, D, rng, min_samples)
-        return warm_up(Y, D, learner, coder, product=product, last=last, **schedule(learning, size))
+        return warm_up(Y, D, learner, coder, product=product, last=last, device=device, **schedule(learning, size))
     if learning.start == "samples":
         if min_samples is not None:
             raise SettingsError(
@@ -117,10 +125,18 @@ def first_dictionary(
                 'or set privacy = "none"'
             )
         D = samples_start(Y, r, rng, product)
-        return warm_up(Y, D, learner, coder, product=product, **schedule(learning, size))
-    many = learning.n_restarts
+        return warm_up(Y, D, learner, coder, product=product, device=device, **schedule(learning, size))
     return best_warm_up(
-        Y, r, learner, coder, rng, n_restarts=many, last=last, product=product, **schedule(learning, size)
+        Y,
+        r,
+        learner,
+        coder,
+        rng,
+        n_restarts=learning.n_restarts,
+        last=last,
+        product=product,
+        device=device,
+        **schedule(learning, size),
     )
 
 
@@ -265,6 +281,7 @@ def warm_up(
     product: Product = product,
     last: LastStep | None = None,
     steps: range | None = None,
+    device: Device = CPU,
 ) -> Floats:
     """Run a learner from ``D`` while the threshold shrinks geometrically to the coder's own.
 
@@ -290,21 +307,27 @@ def warm_up(
         Does the last step in the learner's place.
     steps : range, optional
         The steps to do, of the ``n_steps``; by default all.
+    device : Device
+        Where steps but for the ``last`` are computed, see :func:`.local_update.local_update`.
 
     Returns
     -------
     (d, r) array
     """
-    holes = gaps(Y) is not None
-    F = zero_filled(Y)
+    Z, D = device.samples(Y), device.put(D)
+    holes = gaps(Z) is not None
+    F = zero_filled(Z)
     for t in range(n_steps) if steps is None else steps:
         warm = coder.warm(first_threshold, t / (n_steps - 1) if n_steps > 1 else 1.0)
         is_last = last is not None and t == n_steps - 1
-        step = last(F, D, warm) if last and is_last else learner.take(F, D, warm, step_size, product)
+        if last and is_last:
+            step = last(F if device.is_host else Y, host(D), warm)
+        else:
+            step = learner.take(F, D, warm, step_size, product)
         D = step.dictionary
         if holes:
             F = refill(Y, D @ (warm(F, D) if step.codes is None else step.codes))
-    return D
+    return host(D)
 
 
 def best_warm_up(
@@ -320,6 +343,7 @@ def best_warm_up(
     step_size: float = 0.5,
     product: Product = product,
     last: LastStep | None = None,
+    device: Device = CPU,
 ) -> Floats:
     """Run :func:`warm_up` from ``n_restarts`` random dictionaries, and return the one with the least objective.
 
@@ -348,6 +372,8 @@ def best_warm_up(
         As in :func:`warm_up`.
     last : callable, optional
         If given, it does the last step of the best start.
+    device : Device
+        As in :func:`warm_up`.
 
     Returns
     -------
@@ -363,13 +389,15 @@ def best_warm_up(
         first_threshold=first_threshold,
         step_size=step_size,
         product=product,
+        device=device,
     )
-    if gaps(Y) is not None or n_steps == 0:  # samples are refilled from step to step
+    if gaps(device.samples(Y)) is not None or n_steps == 0:  # samples are refilled from step to step
         ends = [run(one) for one in D]
-        best = _best(Y, ends, coder)
+        best = _best(Y, ends, coder, device)
         return ends[best] if last is None else run(D[best], last=last)
     stacks = learner.orthonormal and coder.stacks and product is plain_product
-    at_once = max(1, _STACK // (n_atoms * Y.shape[1])) if stacks else 1
+    small = max(1, _STACK // (n_atoms * Y.shape[1])) if stacks else 1
+    at_once = small if device.is_host or not stacks else max(1, _ON_DEVICE // (n_atoms * Y.shape[1]))
 
     def go(D: Floats, first: int, end: int) -> Floats:
         if not stacks:
@@ -377,25 +405,25 @@ def best_warm_up(
         return np.concatenate([run(D[i : i + at_once], steps=range(first, end)) for i in range(0, len(D), at_once)])
 
     t = 0
-    if at_once < n_restarts and n_steps >= 4:
+    if small < n_restarts and n_steps >= 4:
         for share in _CUTS:
             D, t = go(D, t, int(share * n_steps)), int(share * n_steps)
-            values = [objective(Y, one, coder) for one in D]
+            values = [objective(Y, one, coder, device) for one in D]
             D = D[np.sort(np.argsort(values, kind="stable")[: (len(D) + 1) // 2])]
     D = go(D, t, n_steps - 1)
     ends = list(go(D, n_steps - 1, n_steps))
-    best = _best(Y, ends, coder)
+    best = _best(Y, ends, coder, device)
     return ends[best] if last is None else run(D[best], steps=range(n_steps - 1, n_steps), last=last)
 
 
-def _best(Y: Floats, candidates: Sequence[Floats], coder: Coder) -> int:
+def _best(Y: Floats, candidates: Sequence[Floats], coder: Coder, device: Device) -> int:
     """Return the number of the first candidate with the least objective."""
     if len(candidates) == 1:
         return 0
-    return int(np.argmin([objective(Y, D, coder) for D in candidates]))
+    return int(np.argmin([objective(Y, D, coder, device) for D in candidates]))
 
 
-def objective(Y: Floats, D: Floats, coder: Coder) -> float:
+def objective(Y: Floats, D: Floats, coder: Coder, device: Device = CPU) -> float:
     """Return ``||Y - DX||_F^2 + penalty ||X||_0`` for the coder's codes and penalty.
 
     Parameters
@@ -406,10 +434,13 @@ def objective(Y: Floats, D: Floats, coder: Coder) -> float:
         Dictionary.
     coder : Coder
         Computes the codes and gives the penalty.
+    device : Device
+        As in :func:`warm_up`.
 
     Returns
     -------
     float
     """
-    X = codes_of(Y, D, coder)
-    return float(np.linalg.norm(observed_residual(Y, D @ X)) ** 2 + coder.penalty * np.count_nonzero(X))
+    Z, D = device.samples(Y), device.put(D)
+    xp, X = namespace(D), codes_of(Z, D, coder)
+    return float(xp.linalg.norm(observed_residual(Z, D @ X)) ** 2 + coder.penalty * xp.count_nonzero(X))

@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from common.aggregations import AGGREGATIONS
+from common.arrays import host, namespace
 from common.blocks import Columns, blocks, in_memory, whole
 from common.coders import SELECTING, Coder
 from common.dictionaries import atom_distances
 from common.learners import Learner, Product, product
 from common.polar import polar_factor
+from perdl_client.learning.device import CPU, Device
 from perdl_client.learning.guard import SHARE, guarded_step, known
 from perdl_client.learning.guard_blocks import movable, weighted_sums
 from perdl_client.learning.missing import complete, gaps, observed_residual, zero_filled
@@ -94,6 +96,7 @@ def local_update(
     step_size: float = 0.5,
     product: Product = product,
     min_samples: int | None = None,
+    device: Device = CPU,
 ) -> LocalUpdate:
     r"""Do one step of the client's learner, then find the global atoms again (algorithm 3).
 
@@ -119,6 +122,9 @@ def local_update(
     min_samples : int, optional
         If given, only atoms that pass the guard move, see ``perdl_client.learning.guard``. The others are D^g's own
         columns in the result, and their energies and their columns of the Procrustes contribution are zero.
+    device : Device
+        Where sums and decompositions are computed; elsewhere than with numpy samples are complete, and the coder is one
+        of :data:`common.coders.SELECTING`. Where samples must count less for the guard, it is numpy all the same.
 
     Returns
     -------
@@ -131,11 +137,11 @@ def local_update(
     """
     r_g = global_dictionary.shape[1]
     D = np.hstack([global_dictionary, local_dictionary])
-    missing, B = gaps(Y), whole(Y, D.shape[1])
+    missing, B = gaps(device.samples(Y)), whole(Y, D.shape[1])
     if learner.of_sums and product is plain_product and missing is None and (type(coder) in SELECTING or B is None):
-        swept = sweep(Y, D, coder, second_moment=learner.products > 1)
+        swept = sweep(Y, D, coder, second_moment=learner.products > 1, device=device)
         if min_samples is None or swept.passes(min_samples, SHARE):
-            stepped = learner.of_sums(D, swept.moment, swept.second_moment, step_size)
+            stepped = device.run(learner.of_sums, D, swept.moment, swept.second_moment, step_size)
             return _of_sums(global_dictionary, stepped, swept, coder, Y.shape[1], guarded=min_samples is not None)
         if B is None:
             return _guarded_by_blocks(Y, global_dictionary, D, swept, learner, coder, step_size, min_samples)
@@ -325,17 +331,17 @@ def retract(global_dictionary: Floats, local_dictionary: Floats) -> Floats:
     """
     if 0 in (global_dictionary.shape[1], local_dictionary.shape[1]):
         return local_dictionary
-    r_g = global_dictionary.shape[1]
-    Q = np.linalg.qr(global_dictionary).Q
+    xp, r_g = namespace(global_dictionary), global_dictionary.shape[1]
+    Q, _ = xp.linalg.qr(global_dictionary)
     M = local_dictionary
     for _ in range(2):  # once is not accurate if atoms lie near the span; twice is
         M = M - Q @ (Q.T @ M)
-    U, s, Vt = np.linalg.svd(M, full_matrices=False)
+    U, s, Vt = xp.linalg.svd(M, full_matrices=False)
     if s[-1] > 0.1:
         rotated: Floats = U @ Vt
         return rotated
     # In the complement's coordinates, an atom inside the span of D^g is completed off it too.
-    complement = np.linalg.qr(global_dictionary, mode="complete").Q[:, r_g:]
+    complement: Floats = xp.linalg.qr(global_dictionary, mode="complete")[0][:, r_g:]
     return complement @ polar_factor(complement.T @ local_dictionary)
 
 
@@ -348,6 +354,7 @@ def refine_local_dictionary(
     n_steps: int,
     step_size: float = 0.5,
     product: Product = product,
+    device: Device = CPU,
 ) -> Floats:
     r"""Improve the local dictionary alone, on the residual of the global one (algorithm 6).
 
@@ -371,6 +378,8 @@ def refine_local_dictionary(
         Step size of the learner.
     product : callable
         Computes ``A X'`` for the learner.
+    device : Device
+        As in :func:`local_update`.
 
     Returns
     -------
@@ -380,10 +389,11 @@ def refine_local_dictionary(
     if n_steps == 0 or local_dictionary.shape[1] == 0:
         return local_dictionary
     D_l, D = local_dictionary, np.hstack([global_dictionary, local_dictionary])
-    if learner.of_sums and product is plain_product and gaps(Y) is None and whole(Y, D.shape[1]) is None:
+    by_sums = not device.is_host or (gaps(Y) is None and whole(Y, D.shape[1]) is None)
+    if learner.of_sums and product is plain_product and by_sums:
         for _ in range(n_steps):
-            D_l = learner.of_sums(D_l, *residual_sums(Y, D, D_l, coder), step_size)
-        return retract(global_dictionary, D_l) if learner.orthonormal else D_l
+            D_l = device.run(learner.of_sums, D_l, *residual_sums(Y, D, D_l, coder, device), step_size)
+        return device.run(retract, global_dictionary, D_l) if learner.orthonormal else D_l
     F = complete(in_memory(Y), D, coder)
     residual = F - global_dictionary @ coder(F, D)[:r_g]
     D = D_l
@@ -392,7 +402,9 @@ def refine_local_dictionary(
     return retract(global_dictionary, D) if learner.orthonormal else D
 
 
-def residual_sums(Y: Columns, D: Floats, local_dictionary: Floats, coder: Coder) -> tuple[Floats, Floats]:
+def residual_sums(
+    Y: Columns, D: Floats, local_dictionary: Floats, coder: Coder, device: Device = CPU
+) -> tuple[Floats, Floats]:
     """Return R X' and X X' for the residual R of the global atoms and its codes X in a local dictionary.
 
     Parameters
@@ -405,19 +417,23 @@ def residual_sums(Y: Columns, D: Floats, local_dictionary: Floats, coder: Coder)
         Dictionary of the residual.
     coder : Coder
         Computes the codes.
+    device : Device
+        As in :func:`local_update`.
 
     Returns
     -------
     (d, r_l) array, (r_l, r_l) array
     """
     (d, r_l), r_g = local_dictionary.shape, D.shape[1] - local_dictionary.shape[1]
-    moment, second = np.zeros((d, r_l), Y.dtype), np.zeros((r_l, r_l), Y.dtype)
-    for B in blocks(Y, D.shape[1]):
+    D, D_l = device.put(D), device.put(local_dictionary)
+    xp = namespace(D)
+    moment, second = (xp.zeros((rows, r_l), dtype=D.dtype, device=D.device) for rows in (d, r_l))
+    for B in map(device.put, blocks(device.samples(Y), D.shape[1])):
         rest = B - D[:, :r_g] @ coder(B, D)[:r_g]
-        X = coder(rest, local_dictionary)
+        X = coder(rest, D_l)
         moment += rest @ X.T
         second += X @ X.T
-    return moment, second
+    return host(moment), host(second)
 
 
 def relative_error(Y: Floats, D: Floats, X: Floats) -> float:

@@ -24,6 +24,7 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
+from common.arrays import namespace
 from common.blocks import Columns, Stream
 from common.coders import OMP, Coder, omp
 
@@ -51,7 +52,10 @@ def gaps(Y: Columns) -> NDArray[np.bool_] | None:
     if isinstance(Y, Stream):
         return None
     # A sum is NaN if one of its terms is. It needs no second array of the samples' size.
-    return np.isnan(Y) if np.isnan(Y.sum()) else None
+    if not np.isnan(float(Y.sum())):
+        return None
+    missing: NDArray[np.bool_] = namespace(Y).isnan(Y)
+    return missing
 
 
 @overload

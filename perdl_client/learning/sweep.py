@@ -17,14 +17,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from common.arrays import host, namespace
 from common.blocks import LEAST as FEWEST
-from common.blocks import NUMBERS, Columns, blocks
+from common.blocks import NUMBERS, Columns, Stream, blocks
 from common.coders import SELECTING, Coder
+from perdl_client.learning.device import CPU, Device
 
 Floats = NDArray[np.floating]
 
 _BLOCK = 2**17
 """About how many numbers a block has, of samples and of codes: what a core's cache holds."""
+
+_ON_DEVICE = 2**25
+"""The same for samples that are on another device, which small blocks leave idle."""
 
 _LEAST = 256
 """Fewest samples in a block: products of fewer are slow."""
@@ -83,7 +88,7 @@ class Swept:
         return bool((idle | (enough & spread & known)).all())
 
 
-def sweep(Y: Columns, D: Floats, coder: Coder, *, second_moment: bool = False) -> Swept:
+def sweep(Y: Columns, D: Floats, coder: Coder, *, second_moment: bool = False, device: Device = CPU) -> Swept:
     """Code samples block by block, and sum.
 
     Parameters
@@ -96,16 +101,22 @@ def sweep(Y: Columns, D: Floats, coder: Coder, *, second_moment: bool = False) -
         Computes the codes. Unless it is one of :data:`common.coders.SELECTING`, all residuals are computed themselves.
     second_moment : bool
         Whether X X' is wanted.
+    device : Device
+        Where it is computed. Elsewhere than with numpy the coder is one of :data:`common.coders.SELECTING`.
 
     Returns
     -------
     Swept
+        Its arrays are numpy's.
     """
     (d, r), dtype = D.shape, Y.dtype
-    size = max(_BLOCK // (d + 2 * r), min(_LEAST, max(NUMBERS // (d + 2 * r), FEWEST)))
+    Y, D = device.samples(Y), device.put(D)
+    block = _BLOCK if str(D.device) == "cpu" else NUMBERS if isinstance(Y, Stream) else _ON_DEVICE
+    size = max(block // (d + 2 * r), min(_LEAST, max(NUMBERS // (d + 2 * r), FEWEST)))
     selects = type(coder) in SELECTING
+    xp, eps = namespace(D), float(np.finfo(dtype).eps)
     bent, E = _bend(D) if selects else (np.empty(0, np.intp), np.empty((0, 0), dtype))
-    moment, second = np.zeros((d, r), dtype), np.zeros((r, r), dtype) if second_moment else None
+    moment, second = (xp.zeros((rows, r), dtype=D.dtype, device=D.device) for rows in (d, r if second_moment else 0))
     sums, most_made, most_moved, users, totals = (
         np.zeros((r, 3)),
         np.zeros(r),
@@ -113,40 +124,54 @@ def sweep(Y: Columns, D: Floats, coder: Coder, *, second_moment: bool = False) -
         np.zeros(r, int),
         np.zeros(2),
     )
-    for B in blocks(Y, size=size):
+    for B in map(device.put, blocks(Y, size=size)):
         X = coder(B, D)
         moment += B @ X.T
-        if second is not None:
+        if second_moment:
             second += X @ X.T
-        users += np.count_nonzero(X, axis=1)
+        users += host(xp.count_nonzero(X, axis=1))
         squares = X * X
-        made = (B * B).sum(axis=0)
-        left = made - squares.sum(axis=0)
+        made = xp.sum(B * B, axis=0)
+        left = made - xp.sum(squares, axis=0)
         if len(bent):
-            left += (X[bent] * (E @ X[bent])).sum(axis=0)
-        if not selects or left.sum() <= _CLEAR * np.finfo(dtype).eps * made.sum():
+            left += xp.sum(X[bent] * (E @ X[bent]), axis=0)
+        if not selects or xp.sum(left) <= _CLEAR * eps * xp.sum(made):
             rest = B - D @ X
-            left = (rest * rest).sum(axis=0)
-        left = np.maximum(left, 0)
-        sums += squares @ np.stack([np.ones_like(made), made, left], axis=1)
-        top = squares.max(axis=1)
+            left = xp.sum(rest * rest, axis=0)
+        left = xp.maximum(left, 0)
+        sums += host(squares @ xp.stack([xp.ones_like(made), made, left], axis=1))
+        top = host(xp.max(squares, axis=1))
         most_made = np.maximum(most_made, _most(squares, made, top, sums[:, 1]))
         most_moved = np.maximum(most_moved, _most(squares, left, top, sums[:, 2]))
-        totals += made.sum(dtype=np.float64), left.sum(dtype=np.float64)
+        totals += host(made).sum(dtype=np.float64), host(left).sum(dtype=np.float64)
     energy, misfit = totals.tolist()
     energies, made, moved = sums.T
-    return Swept(moment, second, energies.astype(dtype), users, energy, misfit, made, moved, most_made, most_moved)
+    return Swept(
+        host(moment),
+        host(second) if second_moment else None,
+        energies.astype(dtype),
+        users,
+        energy,
+        misfit,
+        made,
+        moved,
+        most_made,
+        most_moved,
+    )
 
 
 def _most(squares: Floats, x: Floats, most: Floats, total: Floats) -> Floats:
     """Return a bound of the largest ``squares * x`` of each row: the cheap one, unless it is large for the total."""
-    bound: Floats = most * x.max()
-    return bound if (bound <= total / 4).all() else (squares * x).max(axis=1)
+    xp = namespace(x)
+    bound: Floats = most * float(xp.max(x))
+    return bound if (bound <= total / 4).all() else host(xp.max(squares * x, axis=1))
 
 
 def _bend(D: Floats) -> tuple[NDArray[np.intp], Floats]:
     """Return the atoms that are not orthonormal to all others, and D'D - I for these."""
-    E = D.T @ D
-    E[np.diag_indices_from(E)] -= 1
-    bent = np.flatnonzero(np.abs(E).max(axis=0, initial=0.0) > 10 * np.sqrt(len(D)) * np.finfo(D.dtype).eps)
-    return bent, E[np.ix_(bent, bent)]
+    xp, E = namespace(D), D.T @ D
+    every = xp.arange(len(E), device=D.device)
+    E[every, every] -= 1
+    rounding = 10 * np.sqrt(len(D)) * float(xp.finfo(D.dtype).eps)
+    bent = xp.nonzero(xp.max(xp.abs(E), axis=0) > rounding)[0] if len(E) else every
+    return bent, E[bent[:, None], bent]

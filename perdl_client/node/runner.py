@@ -22,6 +22,7 @@ from common.mask import read_secret
 from common.privacy_settings import MODES
 from common.protocol import FINISH, ProtocolError, Scalar, check_name, one_line, unpack
 from common.settings import learning_overrides
+from perdl_client.learning.device import CPU, Device
 from perdl_client.ledger import ledger_path, read_ledger
 from perdl_client.node.tls import Credentials
 from perdl_client.terms import Terms, load_terms
@@ -98,6 +99,8 @@ def node_config(
     place = (folder or Path("perdl-clients") / name).resolve()
     accepted = own_terms(terms, min_samples)
     told: dict[str, Scalar] = {"name": name, "terms": accepted.model_dump_json(), **learning_overrides(overrides)}
+    if told.get("device", CPU.name) != CPU.name:
+        Device(str(told["device"]), "float32", name)  # fails before the data are read if it is not there
     owner = place / "client.txt"
     try:
         if owner.exists() and (former := owner.read_bytes()) != name.encode():
