@@ -260,8 +260,8 @@ def _initialise(payload: Payload, context: Context) -> RecordDict:
         device=device,
     )
     if client.not_on_device:
-        what = f'{identity.name} computes with numpy, not on device = "{learning.device}"'
-        _log.warning("%s, which takes no %s", what, client.not_on_device)
+        why = client.not_on_device
+        _log.warning('computes with numpy: device = "%s" takes no %s', learning.device, why, extra={FAULT: why})
     start = client.start()
     D, found, used = client.dictionary, start.measures, start.used
     r = D.shape[1]

@@ -125,20 +125,21 @@ def why_on_host(learning: LearningSettings, private: bool) -> str:
 def _empty(name: str, dtype: str, client: str) -> Any:
     """Return an empty array on a device, to which others are made alike."""
     asked = f'{client}: device = "{name}"' if client else f'device = "{name}"'
+    cure = "set device, or the client's own --device, to"
     try:
         import array_api_compat  # noqa: F401
         import torch
-    except ImportError:
+    except ImportError as error:
         raise SettingsError(
-            f'{asked}: needs torch, which is not installed: pip install "perdl[gpu]", or set device = "cpu"'
+            f'{asked}: needs {error.name}, which is not installed: pip install "perdl[gpu]", or {cure} cpu'
         ) from None
     if name == "mps" and dtype == "float64":
-        raise SettingsError(f'{asked}: has no double precision: set dtype = "float32" for the run, or device = "cpu"')
+        raise SettingsError(f'{asked}: has no double precision: set dtype = "float32" for the run, or {cure} cpu')
     try:
         return torch.empty(0, dtype=getattr(torch, dtype), device="cpu" if name == "torch" else name)
     except (RuntimeError, AssertionError):  # what torch raises for a device that it was not built for, or lacks
-        there = ", ".join(["cpu", "torch", *_accelerators(torch)])
-        raise SettingsError(f"{asked}: is not there; torch {torch.__version__} finds {there}: choose one") from None
+        there = " or ".join(["cpu", *_accelerators(torch)])
+        raise SettingsError(f"{asked}: is not there, by torch {torch.__version__}: {cure} {there}") from None
 
 
 def _accelerators(torch: Any) -> list[str]:
