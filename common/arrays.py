@@ -65,6 +65,23 @@ def wide(A: Any) -> Any:
     return xp.astype(A.to("cpu") if "mps" in str(A.device) else A, xp.float64)
 
 
+def ldexp(A: Any, exponent: NDArray[np.integer]) -> Any:
+    """Return ``A * 2**exponent``.
+
+    Parameters
+    ----------
+    A : array
+        Of any library.
+    exponent : array of int
+        Of a shape that fits ``A``'s.
+    """
+    if isinstance(A, np.ndarray):
+        return np.ldexp(A, exponent)
+    for part in (exponent // 2, exponent - exponent // 2):  # the power itself may be too large for A's type
+        A = A * like(np.ldexp(1.0, part), A)
+    return A
+
+
 def places_of_largest(A: Any, k: int) -> Any:
     """Return where the ``k`` largest entries of each column are, (..., k, n), in no order.
 

@@ -295,7 +295,8 @@ class Learner:
     blocks : bool
         Whether it codes and sums block by block, each with another dictionary.
     of_sums : callable ``(D, Y X', X X', step_size) -> D``, optional
-        The step for sums that are known already. X X' is None if the step takes one product.
+        The step for sums that are known already. X X' is None if the step takes one product. Where a client computes
+        on a device, this and ``step`` are given arrays of another library than numpy, see :mod:`common.arrays`.
     """
 
     step: Callable[..., Step]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from common.arrays import host, like, namespace, wide
+from common.arrays import host, ldexp, like, namespace, wide
 
 Floats = NDArray[np.floating]
 
@@ -50,10 +50,8 @@ def polar_factor(M: Floats, prior: Floats | None = None) -> Floats:
     if 0 in M.shape:
         empty: Floats = xp.zeros_like(M)
         return empty
-    # Scale by a power of two, which is exact, so that neither huge nor tiny data overflow. One factor might overflow.
-    exponent = np.frexp(host(xp.max(xp.abs(M), axis=(-2, -1), keepdims=True)))[1]
-    for part in (exponent // 2, exponent - exponent // 2):
-        M = M * like(np.ldexp(1.0, -part), M)
+    # Scale by a power of two, which is exact, so that neither huge nor tiny data overflow.
+    M = ldexp(M, -np.frexp(host(xp.max(xp.abs(M), axis=(-2, -1), keepdims=True)))[1])
     if prior is not None:
         scale = xp.sqrt(xp.sum(M * M, axis=(-2, -1), keepdims=True))
         M = M + float(xp.finfo(M.dtype).eps) ** 0.5 * xp.where(scale > 0, scale, 1) * prior

@@ -131,7 +131,7 @@ def _empty(name: str, dtype: str, client: str) -> Any:
         import torch
     except ImportError as error:
         raise SettingsError(
-            f'{asked}: needs {error.name}, which is not installed: pip install "perdl[gpu]", or {cure} cpu'
+            f'{asked}: needs {error.name or "torch"}, which is not installed: pip install "perdl[gpu]", or {cure} cpu'
         ) from None
     if name == "mps" and dtype == "float64":
         raise SettingsError(f'{asked}: has no double precision: set dtype = "float32" for the run, or {cure} cpu')

@@ -10,7 +10,6 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-import perdl
 from common import blocks
 from common.aggregations import AGGREGATIONS
 from common.blocks import Stream
@@ -18,7 +17,10 @@ from common.coders import HardThreshold, TopK
 from common.errors import FederationError, SettingsError
 from common.learners import LEARNERS
 from common.learning_settings import LearningSettings
-from common.settings import settings_from_values
+from common.settings import override_settings, settings_from_values
+from perdl.engines.in_process import run_in_process
+from perdl.results.run_result import read_run
+from perdl_client.app import app as client_app
 from perdl_client.data.memory import Memory
 from perdl_client.learning import device as module
 from perdl_client.learning import sweep as sweeping
@@ -28,6 +30,7 @@ from perdl_client.learning.initialization import best_warm_up, first_dictionary,
 from perdl_client.learning.local_update import local_update, refine_local_dictionary, retract
 from perdl_client.learning.sweep import sweep
 from perdl_client.node.runner import node_config
+from perdl_server.app import app as server_app
 
 torch = pytest.importorskip("torch", reason="torch is not installed (extra: gpu)")
 pytest.importorskip("array_api_compat", reason="array-api-compat is not installed (extra: gpu)")
@@ -262,23 +265,25 @@ def test_noisy_sums_are_numpys():
     assert why_on_host(LearningSettings(), private=True) == 'privacy = "private"'
 
 
-RUN = {"n_clients": 3, "rounds": 5, "synthetic.noise": 0.05, "n_restarts": 3, "warmup_steps": 10}
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")  # five rounds are few
 @pytest.mark.parametrize("learner", ["orthogonal", "coordinate"])
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 def test_a_whole_run_gives_the_same_dictionaries(tmp_path, aggregation, learner):
     if AGGREGATIONS[aggregation].contribution == "procrustes" and learner != "orthogonal":
         pytest.skip("not allowed")
-    settings = {**RUN, "aggregation": aggregation, "learner": learner}
     one, other = (
-        perdl.simulate("synthetic", settings={**settings, "device": name}, output=str(tmp_path / name))
-        for name in ("cpu", "torch")
+        run(tmp_path / name, aggregation=aggregation, learner=learner, device=name) for name in ("cpu", "torch")
     )
     np.testing.assert_allclose(other.global_dictionary, one.global_dictionary, atol=1e-8)
+    assert list(one.local_dictionaries) == ["client-1", "client-2", "client-3"]
     for name in one.local_dictionaries:
         np.testing.assert_allclose(other.local_dictionaries[name], one.local_dictionaries[name], atol=1e-8)
+
+
+def run(folder, **changes):
+    settings = override_settings(settings_from_values({"n_clients": 3, "rounds": 5, "n_restarts": 3}), changes)
+    settings = override_settings(settings, {"synthetic.noise": 0.05, "warmup_steps": 10, "output": str(folder)})
+    run_in_process(server_app, client_app, settings)
+    return read_run(folder)
 
 
 def without(monkeypatch, package):
@@ -301,7 +306,7 @@ def test_without_its_packages_it_is_refused(monkeypatch, package):
 def test_a_run_without_torch_is_refused_in_one_line(monkeypatch, tmp_path):
     without(monkeypatch, "torch")
     with pytest.raises(FederationError, match=r'client-1: device = "torch": needs torch, which is not installed'):
-        perdl.simulate("synthetic", settings={**RUN, "device": "torch"}, output=str(tmp_path))
+        run(tmp_path, device="torch")
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="this machine has such a device")
@@ -345,10 +350,9 @@ def test_a_memory_keeps_its_device():
 
 def test_with_numpy_nothing_imports_torch(tmp_path):
     code = (
-        "import sys, warnings, perdl, perdl_client.app, perdl_client.node.runner\n"
-        "warnings.simplefilter('ignore')\n"
-        f"perdl.simulate('synthetic', settings={ {**RUN, 'rounds': 1}!r}, output={str(tmp_path / 'run')!r})\n"
+        "import sys, perdl, perdl_client.node.runner\n"
+        f"perdl.simulate('synthetic', settings={{'rounds': 1, 'n_clients': 2}}, output={str(tmp_path / 'run')!r})\n"
         "print(*[m for m in ('torch', 'array_api_compat') if m in sys.modules])"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    told = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=120)
     assert told.stdout.splitlines()[-1] == "", told.stderr
