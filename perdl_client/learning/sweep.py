@@ -147,6 +147,6 @@ def _most(squares: Floats, x: Floats, most: Floats, total: Floats) -> Floats:
 def _bend(D: Floats) -> tuple[NDArray[np.intp], Floats]:
     """Return the atoms that are not orthonormal to all others, and D'D - I for these."""
     E = D.T @ D
-    E[np.diag_indices_from(E)] -= 1
+    np.einsum("jj->j", E)[:] -= 1
     bent = np.flatnonzero(np.abs(E).max(axis=0, initial=0.0) > 10 * np.sqrt(len(D)) * np.finfo(D.dtype).eps)
     return bent, E[np.ix_(bent, bent)]
