@@ -120,13 +120,13 @@ def sweep(Y: Columns, D: Floats, coder: Coder, *, second_moment: bool = False) -
             second += X @ X.T
         users += np.count_nonzero(X, axis=1)
         squares = X * X
-        made = np.vecdot(B, B, axis=0)
+        made = np.vecdot(B.T, B.T)
         left = made - squares.sum(axis=0)
         if len(bent):
             left += (X[bent] * (E @ X[bent])).sum(axis=0)
         if not selects or left.sum() <= _CLEAR * np.finfo(dtype).eps * made.sum():
             rest = B - D @ X
-            left = np.vecdot(rest, rest, axis=0)
+            left = np.vecdot(rest.T, rest.T)
         left = np.maximum(left, 0)
         sums += squares @ np.stack([np.ones_like(made), made, left], axis=1)
         top = squares.max(axis=1)
