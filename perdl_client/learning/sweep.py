@@ -131,13 +131,13 @@ def sweep(Y: Columns, D: Floats, coder: Coder, *, second_moment: bool = False, d
             second += X @ X.T
         users += host(xp.count_nonzero(X, axis=1))
         squares = X * X
-        made = xp.sum(B * B, axis=0)
+        made = xp.vecdot(B.T, B.T)
         left = made - xp.sum(squares, axis=0)
         if len(bent):
             left += xp.sum(X[bent] * (E @ X[bent]), axis=0)
         if not selects or xp.sum(left) <= _CLEAR * eps * xp.sum(made):
             rest = B - D @ X
-            left = xp.sum(rest * rest, axis=0)
+            left = xp.vecdot(rest.T, rest.T)
         left = xp.maximum(left, 0)
         sums += host(squares @ xp.stack([xp.ones_like(made), made, left], axis=1))
         top = host(xp.max(squares, axis=1))
