@@ -37,7 +37,7 @@ def host(A: Any) -> NDArray[Any]:
     A : array
         Of any library, on any device.
     """
-    return A if isinstance(A, np.ndarray) else np.asarray(A.cpu() if hasattr(A, "cpu") else A)
+    return A if isinstance(A, np.ndarray) else np.asarray(A.cpu().numpy() if hasattr(A, "cpu") else A)
 
 
 def like(A: Any, other: Any) -> Any:

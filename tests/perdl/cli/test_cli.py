@@ -58,6 +58,7 @@ def test_simulate_runs_the_default_and_says_where_the_results_are(tmp_path):
         (["client", "--insecure", "--name", "a", "--data", "none.npy"], 3, "none.npy"),
         (["client", "--insecure", "--name", "a", "--server", "127.0.0.1:9", "--wait", "0.1"], 4, "127.0.0.1:9"),
         (["client", "--insecure", "--name", "", "--data", "none.npy"], 2, "'' cannot be a client's name"),
+        (["client", "--insecure", "--name", "a", "--data", "none.npy", "--device", "gpu"], 2, 'and is "gpu"'),
         (["client", "--insecure", "--name", "a", "--wait", "nan"], 2, "--wait nan: must be a number of seconds"),
         (["settings", "treshold"], 2, "no setting mentions 'treshold'; did you mean threshold or"),
         (["settings", "xyzzy"], 2, "no setting mentions 'xyzzy'; perdl settings lists them all"),

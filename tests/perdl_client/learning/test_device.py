@@ -42,6 +42,16 @@ D, R_G, R_L, N = 12, 4, 5, 700
 TOLERANCE = {"f8": 1e-9, "f4": 2e-3}
 
 
+@pytest.fixture(autouse=True)
+def as_on_a_device(monkeypatch):
+    """Let no torch array become numpy's unasked: on a device that fails, on the CPU it would pass unseen."""
+
+    def refuse(self, *args, **kwargs):
+        raise TypeError("can't convert device type tensor to numpy")
+
+    monkeypatch.setattr(torch.Tensor, "__array__", refuse)
+
+
 def samples(seed=0, dtype="f8", n=N):
     rng = np.random.default_rng(seed)
     atoms = np.linalg.qr(rng.standard_normal((D, D))).Q
