@@ -72,6 +72,8 @@ class PerDL(Outcome):
         Steps on the local atoms alone before each update.
     local_steps : int
         Updates that a client does in each round before it answers.
+    device : str
+        Where `fit` computes: "cpu", or with perdl[gpu] "cuda", "cuda:1", "mps", "xpu"; "torch" is torch on the CPU.
     trim : float
         Share of clients that the aggregation "trimmed" leaves out for each atom.
     missing : {"refuse", "mask"}
@@ -172,6 +174,7 @@ class PerDL(Outcome):
         min_samples: int = 5,
         refine_steps: int = 0,
         local_steps: int = 1,
+        device: str = "cpu",
         trim: float = 0.3,
         missing: str = "refuse",
         center: bool = False,
@@ -212,6 +215,7 @@ class PerDL(Outcome):
         self.min_samples = min_samples
         self.refine_steps = refine_steps
         self.local_steps = local_steps
+        self.device = device
         self.trim = trim
         self.missing = missing
         self.center = center

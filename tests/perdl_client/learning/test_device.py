@@ -18,6 +18,7 @@ from common.errors import FederationError, SettingsError
 from common.learners import LEARNERS
 from common.learning_settings import LearningSettings
 from common.settings import override_settings, settings_from_values
+from perdl import PerDL
 from perdl.engines.in_process import run_in_process
 from perdl.results.run_result import read_run
 from perdl_client.app import app as client_app
@@ -294,6 +295,15 @@ def run(folder, **changes):
     settings = override_settings(settings, {"synthetic.noise": 0.05, "warmup_steps": 10, "output": str(folder)})
     run_in_process(server_app, client_app, settings)
     return read_run(folder)
+
+
+def test_an_estimator_passes_it_on():
+    Y, *_ = samples()
+    one, other = (
+        PerDL(n_global=2, n_atoms=9, n_restarts=2, rounds=3, device=name).fit({"a": Y.T[:350], "b": Y.T[350:]})
+        for name in ("cpu", "torch")
+    )
+    np.testing.assert_allclose(other.global_components_, one.global_components_, atol=1e-8)
 
 
 def without(monkeypatch, package):
