@@ -9,8 +9,8 @@ from common.arrays import host, ldexp, like, namespace, wide
 
 Floats = NDArray[np.floating]
 
-_MANY, _TALL = 32, 4
-"""Columns, and rows for each column, from which eigenvectors of M'M cost less than singular vectors of M."""
+_MANY = 64
+"""Columns from which eigenvectors of M'M cost less than singular vectors of M."""
 
 _WORST = 1e3
 """Condition number up to which they serve."""
@@ -56,7 +56,7 @@ def polar_factor(M: Floats, prior: Floats | None = None) -> Floats:
         scale = xp.sqrt(xp.sum(M * M, axis=(-2, -1), keepdims=True))
         M = M + float(xp.finfo(M.dtype).eps) ** 0.5 * xp.where(scale > 0, scale, 1) * prior
     stacks = xp is not np  # a device decomposes many small matrices slowly one by one
-    if (M.ndim == 2 or stacks) and r >= _MANY and d >= _TALL * r and (by_gram := _polar_by_gram(M)) is not None:
+    if (M.ndim == 2 or stacks) and r >= _MANY and (by_gram := _polar_by_gram(M)) is not None:
         return by_gram
     U, _, Vt = xp.linalg.svd(M, full_matrices=False)
     W: Floats = U @ Vt
@@ -64,22 +64,41 @@ def polar_factor(M: Floats, prior: Floats | None = None) -> Floats:
 
 
 def _polar_by_gram(M: Floats) -> Floats | None:
-    r"""Return the polar factor by eigenvectors of M'M, at half the cost of an SVD; None if that is not exact.
+    r"""Return the polar factor by eigenvectors of M'M, at half to two thirds of the cost of an SVD.
 
-    :math:`W = M (M^\top M)^{-1/2}` has an error of the condition number squared. It is refined once: with
-    :math:`W^\top W = I + \Delta` and :math:`H = W^\top M`, the factor is :math:`W (I - \Delta / 2 + \Omega)` to second
-    order, where :math:`\Omega` is skew and :math:`\Omega H + H \Omega = H - H^\top`.
+    With :math:`M^\top M = V \Lambda V^\top`, the columns of :math:`M V` are orthogonal but for an error of the
+    condition number squared. Let :math:`M V = U \Sigma` with columns of norm 1 in U, and
+    :math:`U^\top U = I + \Delta`. To second order the factor is :math:`U (I - \Delta / 2 + \Omega) V^\top`, where
+    :math:`\Omega` is skew: :math:`\Omega_{ij} = \Delta_{ij} (\sigma_j - \sigma_i) / (\sigma_i + \sigma_j)`.
+
+    Returns
+    -------
+    array of ``M``'s shape and type, or None
+        None if the condition number is beyond what that corrects.
     """
     A = wide(M)
     xp = namespace(A)
-    squares, V = xp.linalg.eigh(A.mT @ A)
-    if xp.any(squares[..., 0] <= squares[..., -1] / _WORST**2):
+    gram = A.mT @ A
+    if xp is np and _is_singular(gram):
         return None
-    sizes = xp.sqrt(squares)[..., None, :]
-    W = A @ ((V / sizes) @ V.mT)
-    if M.dtype == xp.float64:
-        H = W.mT @ A
-        skew = V.mT @ (H - H.mT) @ V / (sizes.mT + sizes)
-        W = 1.5 * W - W @ (W.mT @ W / 2 - V @ skew @ V.mT)
-    polar: Floats = like(W, M)
+    V = xp.linalg.eigh(gram)[1]
+    U = A @ V
+    sizes = xp.linalg.vector_norm(U, axis=-2, keepdims=True)
+    if xp.any(xp.min(sizes, axis=-1) <= xp.max(sizes, axis=-1) / _WORST):
+        return None
+    U = U / sizes
+    if M.dtype == xp.float64:  # of single precision all digits are right
+        C, across = U.mT @ U, sizes.mT
+        eye = xp.eye(C.shape[-1], dtype=C.dtype, device=C.device)
+        U = U @ (eye + (C - eye) * ((sizes - across) / (sizes + across) - 0.5))
+    polar: Floats = like(U @ V.mT, M)
     return polar
+
+
+def _is_singular(gram: Floats) -> bool:
+    """Return whether the pivots of M'M show that M is ill-conditioned: a thirtieth of the cost of eigenvectors."""
+    try:
+        pivots = np.diagonal(np.linalg.cholesky(gram))
+    except np.linalg.LinAlgError:
+        return True
+    return bool(pivots.min() <= pivots.max() / _WORST)

@@ -180,14 +180,24 @@ def test_a_stack_gives_what_each_of_its_matrices_gives(dtype):
     assert stack.dtype == dtype
 
 
+@pytest.mark.parametrize("shape", [(300, 70), (120, 100), (64, 64)], ids=str)
 @pytest.mark.parametrize("condition", [1, 3, 30, 300, 900, 2000, 1e9])
 @pytest.mark.parametrize("dtype", ["f8", "f4"])
-def test_tall_matrices_have_their_factor_whatever_their_condition(condition, dtype):
+def test_large_matrices_have_their_factor_whatever_their_condition(condition, dtype, shape):
     """Up to 1e3 by eigenvectors of M'M, whose error without refinement is the condition squared."""
-    rng = np.random.default_rng(0)
-    U, V = orthonormal(rng, 200, 40), orthonormal(rng, 40, 40)
-    W = polar_factor(((U * np.geomspace(1, 1 / condition, 40)) @ V.T).astype(dtype))
+    rng, (d, r) = np.random.default_rng(0), shape
+    U, V = orthonormal(rng, d, r), orthonormal(rng, r, r)
+    W = polar_factor(((U * np.geomspace(1, 1 / condition, r)) @ V.T).astype(dtype))
     eps = np.finfo(dtype).eps
     np.testing.assert_allclose(W, U @ V.T, atol=10 * eps * condition)
-    np.testing.assert_allclose(W.T @ W, np.eye(40), atol=100 * eps)
+    np.testing.assert_allclose(W.T @ W, np.eye(r), atol=100 * eps)
     assert W.dtype == dtype
+
+
+@pytest.mark.parametrize(("shape", "rank"), [((90, 70), 30), ((70, 70), 69), ((300, 64), 1), ((64, 64), 0)], ids=str)
+def test_large_matrices_that_lack_rank_are_filled_nearest_to_the_prior(shape, rank):
+    rng = np.random.default_rng(13)
+    M, P = singular(rng, *shape, rank), orthonormal(rng, *shape)
+    W = polar_factor(M, P)
+    np.testing.assert_allclose(W, completed(M, P, rank), atol=1e-5)
+    np.testing.assert_allclose(W.T @ W, np.eye(shape[1]), atol=1e-13)
