@@ -74,6 +74,7 @@ def watched(engine: str, n: int, folder: Path, command: list[str]) -> str:
     began = time.perf_counter()
     # Ray's workers give way to all other work of a machine; here that would measure the other work.
     environment = {**os.environ, "RAY_worker_niceness": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+    environment["RAY_TMPDIR"] = str(folder.parent)  # where Flower's default would look for another Ray to join
     environment.pop("RAY_ADDRESS", None)
     running = psutil.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
     most, marks, file = 0, {}, folder / "rounds.jsonl"
