@@ -56,7 +56,7 @@ def rounds() -> None:
     for d, n, r in SIZES:
         for dtype in (np.float64, np.float32):
             rng = np.random.default_rng(0)
-            Y = rng.standard_normal((d, n)).astype(dtype)
+            Y = rng.standard_normal((n, d)).astype(dtype).T  # samples lie in rows in files, and so in memory
             D = np.linalg.qr(rng.standard_normal((d, r))).Q.astype(dtype)
             coder, g = TopK(max(r // 10, 5) if r != 100 else 20), r // 3
             least = floor(Y, D, coder(Y, D))

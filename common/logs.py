@@ -14,12 +14,15 @@ from logging.handlers import WatchedFileHandler
 from pathlib import Path
 from types import TracebackType
 
+from common.simulation import is_simulation
+
 LOG = "PERDL_LOG"
 """Environment variable: the file to which a process appends its log as JSON lines."""
 
 FAULT = "fault"
 """Attribute of a log record: records with the same fault are one failure, and only the first is shown to people."""
 
+_log = logging.getLogger("perdl.client")
 _about: ContextVar[dict[str, str | int | float]] = ContextVar("about")
 
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
@@ -202,3 +205,15 @@ def _files() -> list[_LogFile]:
 
 def _frames(ei: ExcInfo) -> list[str]:
     return [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(ei[2])]
+
+
+def tell_of_disk(error: OSError) -> None:
+    """Log what could not be written. Clients of a simulation share one disk, so people are told once.
+
+    Parameters
+    ----------
+    error : OSError
+        What the disk or folder refused.
+    """
+    known = {FAULT: error.strerror} if is_simulation() else {}
+    _log.error("cannot write %s: %s", error.filename or "a file", error.strerror, extra=known)

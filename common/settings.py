@@ -184,9 +184,11 @@ class Settings(LearningSettings):  # numpydoc ignore=PR01
         own : mapping, optional
             The client's own settings; they win over the run's.
         """
-        base = self.model_dump(include=set(LearningSettings.model_fields))
-        values = {**base, **self.clients.get(name, {}), **(own or {})}
-        one = _validated(LearningSettings, values, f"clients.{name}" if name else "")
+        base = {field: getattr(self, field) for field in LearningSettings.model_fields}
+        if changes := {**self.clients.get(name, {}), **(own or {})}:
+            one = _validated(LearningSettings, {**base, **changes}, f"clients.{name}" if name else "")
+        else:  # these settings are valid already
+            one = LearningSettings.model_construct(**base)
         if AGGREGATIONS[self.aggregation].contribution == "procrustes" and not LEARNERS[one.learner].orthonormal:
             where = f" (clients.{name})" if name else ""
             fitting = " or ".join(f'"{key}"' for key, learner in LEARNERS.items() if learner.orthonormal)

@@ -69,26 +69,26 @@ class InProcessGrid(Grid):
         self._answers: dict[str, Message] = {}
         self._pool = ThreadPoolExecutor(workers) if workers > 1 else None
         self.run_id = secrets.randbits(62)
-        kept = states or [RecordDict() for _ in node_configs]
-        self._contexts = {
-            _FIRST_CLIENT + i: Context(
-                run_id=self.run_id, node_id=_FIRST_CLIENT + i, node_config=config, state=state, run_config={}
-            )
-            for i, (config, state) in enumerate(zip(node_configs, kept, strict=True))
-        }
-        for context, memory in zip(self._contexts.values(), memories, strict=False):
-            share_memory(context, memory)
+        self._nodes = dict(enumerate(node_configs, _FIRST_CLIENT))
+        self._contexts = self._held(states, memories)
         # Flower's Message reads the sender from here.
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = self.run_id, SERVER_NODE, 1
 
+    def _held(self, states: Sequence[RecordDict] | None, memories: Sequence[Memory]) -> dict[int, Context]:
+        """Return the contexts of the clients that are in this process."""
+        contexts = contexts_of(self.run_id, self._nodes, states)
+        for context, memory in zip(contexts.values(), memories, strict=False):
+            share_memory(context, memory)
+        return contexts
+
     @property
     def states(self) -> list[RecordDict]:
-        """State of each client."""
+        """State of each client that is in this process."""
         return [context.state for context in self._contexts.values()]
 
     def get_node_ids(self) -> Iterable[int]:
         """Return the node ids of the clients."""
-        return list(self._contexts)
+        return list(self._nodes)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Answer every message; return ids under which the answers can be pulled.
@@ -102,7 +102,7 @@ class InProcessGrid(Grid):
         for question in questions:
             question.metadata.__dict__["_message_id"] = f"{self.run_id}.{next(self._number)}"
         if any(question.metadata.message_type == INITIALISE for question in questions):
-            self._on_start(0, len(self._contexts))
+            self._on_start(0, len(self._nodes))
         answers = self._answers_to(questions)
         ids = []
         for question, answer in zip(questions, answers, strict=True):
@@ -153,7 +153,7 @@ class InProcessGrid(Grid):
         if question.metadata.message_type == INITIALISE:
             with self._counting:
                 self._started += 1
-                self._on_start(self._started, len(self._contexts))
+                self._on_start(self._started, len(self._nodes))
 
     def set_run(self, run: Run) -> None:
         """Do nothing: there is one run.
@@ -188,6 +188,27 @@ class InProcessGrid(Grid):
             Seconds for which it is valid.
         """
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+
+def contexts_of(
+    run_id: int, node_configs: Mapping[int, dict[str, Any]], states: Sequence[RecordDict] | None = None
+) -> dict[int, Context]:
+    """Return a context for each node.
+
+    Parameters
+    ----------
+    run_id : int
+        Flower's id of the run.
+    node_configs : mapping of int to dict
+        Node configuration of each client, by node.
+    states : sequence of RecordDict, optional
+        State of each client of a run that is resumed.
+    """
+    kept = states or [RecordDict() for _ in node_configs]
+    return {
+        node: Context(run_id=run_id, node_id=node, node_config=config, state=state, run_config={})
+        for (node, config), state in zip(node_configs.items(), kept, strict=True)
+    }
 
 
 def answer_of(app: ClientApp, message: Message, contexts: Mapping[int, Context]) -> Message:
@@ -256,7 +277,7 @@ def run_in_process(
     Returns
     -------
     list of RecordDict
-        State of each client after the run; empty ones if they were in other processes.
+        State of each client after the run; none if they were in other processes.
 
     Notes
     -----

@@ -12,12 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
-from flwr.app import Message
+from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.supercore.task_identity import TaskIdentity
 
 from common.errors import PerdlError
 from perdl.engines.in_process import InProcessGrid
+from perdl_client.data.memory import Memory
 
 _AT_ONCE = 50
 """Messages that a worker answers before it sends the answers."""
@@ -49,11 +50,10 @@ class ProcessesGrid(InProcessGrid):
         on_start: Callable[[int, int], object] = lambda done, total: None,
     ) -> None:
         super().__init__(client_app, node_configs, record, on_start=on_start)
-        configs = {node: dict(context.node_config) for node, context in self._contexts.items()}
-        nodes = list(configs)
+        nodes = list(self._nodes)
         self._place = {node: i % workers for i, node in enumerate(nodes)}
         self._workers = [
-            Worker(self.run_id, {node: configs[node] for node in nodes[i::workers]}) for i in range(workers)
+            Worker(self.run_id, {node: self._nodes[node] for node in nodes[i::workers]}) for i in range(workers)
         ]
         self._threads = ThreadPoolExecutor(workers)
 
@@ -62,6 +62,9 @@ class ProcessesGrid(InProcessGrid):
         for worker in self._workers:
             worker.close()
         self._threads.shutdown()
+
+    def _held(self, states: Sequence[RecordDict] | None, memories: Sequence[Memory]) -> dict[int, Context]:
+        return {}
 
     def _answers_to(self, questions: Sequence[Message]) -> list[Message]:
         shares: list[list[Message]] = [[] for _ in self._workers]

@@ -10,11 +10,10 @@ import pickle
 import sys
 from typing import BinaryIO
 
-from flwr.app import Context, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
 from common.threads import one_blas_thread
-from perdl.engines.in_process import answer_of
+from perdl.engines.in_process import answer_of, contexts_of
 from perdl_client.app import app
 
 
@@ -28,10 +27,7 @@ def serve(questions: BinaryIO, answers: BinaryIO) -> None:
     """
     run_id, server, configs = pickle.load(questions)
     TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = run_id, server, 1
-    contexts = {
-        node: Context(run_id=run_id, node_id=node, node_config=config, state=RecordDict(), run_config={})
-        for node, config in configs.items()
-    }
+    contexts = contexts_of(run_id, configs)
     with one_blas_thread():
         while True:
             try:

@@ -40,7 +40,11 @@ def check_received(D_g: Floats, who: str) -> None:
             f"{LONGEST:g}: an honest server sends none such; rescale the data (data.scale) if the run diverges"
         )
     U = D_g / norms
-    copies = np.triu(np.abs(U.T @ U) > PARALLEL, 1) & (np.abs(np.log(norms[:, None] / norms)) > np.log(STRETCH))
+    cosines = np.abs(U.T @ U)
+    np.fill_diagonal(cosines, 0)
+    if not (parallel := cosines > PARALLEL).any():
+        return
+    copies = np.triu(parallel & (np.abs(np.log(norms[:, None] / norms)) > np.log(STRETCH)))
     if copies.any():
         i, j = divmod(int(copies.argmax()), len(copies))
         raise ProtocolError(

@@ -120,13 +120,13 @@ def sweep(Y: Columns, D: Floats, coder: Coder, *, second_moment: bool = False) -
             second += X @ X.T
         users += np.count_nonzero(X, axis=1)
         squares = X * X
-        made = (B * B).sum(axis=0)
+        made = np.vecdot(B.T, B.T)
         left = made - squares.sum(axis=0)
         if len(bent):
             left += (X[bent] * (E @ X[bent])).sum(axis=0)
         if not selects or left.sum() <= _CLEAR * np.finfo(dtype).eps * made.sum():
             rest = B - D @ X
-            left = (rest * rest).sum(axis=0)
+            left = np.vecdot(rest.T, rest.T)
         left = np.maximum(left, 0)
         sums += squares @ np.stack([np.ones_like(made), made, left], axis=1)
         top = squares.max(axis=1)
@@ -147,6 +147,6 @@ def _most(squares: Floats, x: Floats, most: Floats, total: Floats) -> Floats:
 def _bend(D: Floats) -> tuple[NDArray[np.intp], Floats]:
     """Return the atoms that are not orthonormal to all others, and D'D - I for these."""
     E = D.T @ D
-    E[np.diag_indices_from(E)] -= 1
+    np.einsum("jj->j", E)[:] -= 1
     bent = np.flatnonzero(np.abs(E).max(axis=0, initial=0.0) > 10 * np.sqrt(len(D)) * np.finfo(D.dtype).eps)
     return bent, E[np.ix_(bent, bent)]

@@ -122,7 +122,7 @@ def test_an_unforeseen_failure_on_a_client_tells_the_server_only_its_type(tmp_pa
     def leak(*args, **kwargs):
         raise RuntimeError("secret 0.12345")
 
-    monkeypatch.setattr("perdl_client.app.ClientLearner.update", leak)
+    monkeypatch.setattr("perdl_client.answers.resume.ClientLearner.update", leak)
     with pytest.raises(FederationError) as caught:
         federate_over(InProcessGrid, tmp_path)
     assert "RuntimeError" in str(caught.value)
@@ -134,7 +134,7 @@ def test_one_fault_of_all_clients_is_told_once_with_the_log_of_the_simulation(tm
     def fail(*args, **kwargs):
         raise RuntimeError("secret 0.12345")
 
-    monkeypatch.setattr("perdl_client.app.ClientLearner.update", fail)
+    monkeypatch.setattr("perdl_client.answers.resume.ClientLearner.update", fail)
     monkeypatch.chdir(tmp_path)
     log = tmp_path / "out" / "log.jsonl"
     with pytest.raises(FederationError) as caught:

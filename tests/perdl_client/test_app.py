@@ -350,7 +350,7 @@ def test_columns_of_other_names_than_before_are_told_so(tmp_path, monkeypatch, r
 def read_files(monkeypatch):
     """Count what is read."""
     read = []
-    monkeypatch.setattr("perdl_client.app.load_data", lambda *args: read.append(args) or load_data(*args))
+    monkeypatch.setattr("perdl_client.answers.resume.load_data", lambda *args: read.append(args) or load_data(*args))
     return read
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 
 import numpy as np
@@ -315,7 +316,11 @@ def hasty_threads():
     sys.setswitchinterval(before)
 
 
-def test_hundreds_of_clients_disturb_nobody(tmp_path, hasty_threads):
+slow = pytest.mark.skipif(not os.environ.get("PERDL_SLOW"), reason="takes a minute; needs PERDL_SLOW=1")
+
+
+@pytest.mark.parametrize("n", [300, pytest.param(3000, marks=slow)])
+def test_hundreds_and_thousands_of_clients_disturb_nobody(tmp_path, hasty_threads, n):
     quick = ["warmup_steps=1", "n_restarts=1", "local_restarts=0", "data.n_samples=20", "min_samples=1", "rounds=1"]
-    summary, _ = federate(tmp_path, "n_clients=300", *quick, workers=8)
-    assert len(summary["clients"]) == 300
+    summary, _ = federate(tmp_path, f"n_clients={n}", *quick, workers=8)
+    assert len(summary["clients"]) == n

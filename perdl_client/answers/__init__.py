@@ -1,0 +1,1 @@
+"""Answers to the server's messages."""
