@@ -21,6 +21,8 @@ ABSENT = -1
 """Index that stands for an atom that a client does not have."""
 
 _PAIRS_AT_ONCE = 4096
+_ENTRIES_AT_ONCE = 2**15
+"""Entries of a block that is passed over several times: two such blocks of float64 take half a megabyte of cache."""
 
 
 def chosen(used: Ints, indices: Ints) -> Ints:
@@ -50,14 +52,14 @@ def atom_distances(A: ArrayLike, B: ArrayLike) -> Floats:
 
     Parameters
     ----------
-    A : (d, r_a) array
-        Atoms of any norm, in columns.
-    B : (d, r_b) array
+    A : (..., d, r_a) array
+        Atoms of any norm, in columns. More axes in front stand for many dictionaries.
+    B : (..., d, r_b) array
         Atoms of any norm, in columns.
 
     Returns
     -------
-    (r_a, r_b) array, float32 if both are, else float64
+    (..., r_a, r_b) array, float32 if both are, else float64
 
     Notes
     -----
@@ -65,16 +67,36 @@ def atom_distances(A: ArrayLike, B: ArrayLike) -> Floats:
     difference itself, which is exact up to rounding.
     """
     A, B = _as_floats(A, B)
-    inner = A.T @ B
-    squares = (A * A).sum(axis=0)[:, None] + (B * B).sum(axis=0)
-    squared = squares - 2 * np.abs(inner)
-    distances: Floats = np.sqrt(np.maximum(squared, 0))
-    rows, cols = np.nonzero(squared <= np.sqrt(np.finfo(inner.dtype).eps) * squares)
-    for start in range(0, len(rows), _PAIRS_AT_ONCE):
-        i, j = rows[start : start + _PAIRS_AT_ONCE], cols[start : start + _PAIRS_AT_ONCE]
-        signs = np.where(inner[i, j] < 0, -1, 1).astype(inner.dtype)
-        distances[i, j] = np.linalg.norm(A[:, i] - signs * B[:, j], axis=0)
+    distances: Floats = A.mT @ B
+    a, b = (A * A).sum(axis=-2)[..., :, None], (B * B).sum(axis=-2)[..., None, :]
+    if distances.ndim > 2:
+        _from_inner(distances, a, b, A, B)
+        return distances
+    rows = max(1, _ENTRIES_AT_ONCE // max(1, distances.shape[1]))
+    for start in range(0, len(distances), rows):  # each block is passed over several times while the cache holds it
+        block = slice(start, start + rows)
+        _from_inner(distances[block], a[block], b, A[:, block], B)
     return distances
+
+
+def _from_inner(inner: Floats, a: Floats, b: Floats, A: Floats, B: Floats) -> None:
+    """Turn inner products of atoms into distances, in place; ``a`` and ``b`` are the squared norms."""
+    squares = a + b
+    np.abs(inner, out=inner)
+    inner *= 2
+    squared = np.subtract(squares, inner, out=inner)
+    share = np.sqrt(np.finfo(inner.dtype).eps)
+    if squared.size == 0 or squared.min() > share * squares.max():
+        np.sqrt(squared, out=squared)
+        return
+    near = np.nonzero(squared <= share * squares)
+    squared[near] = 0
+    np.sqrt(squared, out=squared)
+    for start in range(0, len(near[0]), _PAIRS_AT_ONCE):
+        *lead, i, j = (index[start : start + _PAIRS_AT_ONCE] for index in near)
+        x, y = (C.mT[(*lead, k)].T if lead else C[:, k] for C, k in ((A, i), (B, j)))
+        signs = np.where((x * y).sum(axis=0) < 0, -1, 1).astype(inner.dtype)
+        squared[(*lead, i, j)] = np.linalg.norm(x - signs * y, axis=0)
 
 
 @dataclass(frozen=True)

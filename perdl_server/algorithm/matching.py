@@ -11,15 +11,15 @@ algorithm 2 and theorem 1.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from common.dictionaries import ABSENT, atom_distances
+from common.dictionaries import ABSENT
 from common.errors import SettingsError
+from perdl_server.algorithm.chain import shortest_paths
 from perdl_server.algorithm.null import path_null
 from perdl_server.algorithm.star import pair_atoms, star_paths
 
@@ -31,6 +31,9 @@ JUMP = 0.5
 NEAR = 0.2
 """Share of the distance of unrelated atoms below which a path is as good as a shared one. Also the ratio of the last
 path to the next at a clear cliff."""
+
+_AT_ONCE = 64
+"""Clients whose atoms are averaged in one array."""
 
 
 class MatchingError(SettingsError, ValueError):
@@ -64,8 +67,6 @@ class Matching:
         Sum of the ``N - 1`` edges of each path, in the order found. A jump shows where shared atoms end.
     global_dictionary : (d, n_global) float
         Mean of the aligned atoms of each path. Its atoms are shorter than one if clients disagree.
-    local_dictionaries : list of (d, r_i - n_global) float
-        The other atoms of each client, in its own order.
     next_length : float, optional
         Length of the next path; None if some client has no atom left.
     """
@@ -74,7 +75,6 @@ class Matching:
     signs: Floats
     path_lengths: Floats
     global_dictionary: Floats
-    local_dictionaries: list[Floats]
     next_length: float | None
 
 
@@ -106,16 +106,14 @@ def global_matching(
 
     Notes
     -----
-    Edge weights cost ``N - 1`` matrix products. After a path is removed, only nodes whose best predecessor became
-    more expensive are recomputed, which gives the same paths as a full pass. Greedy removal is the paper's algorithm.
-    It need not reach the optimum of the paper's objective, which sums spectral norms.
+    Greedy removal is the paper's algorithm. It need not reach the optimum of the paper's objective, which sums spectral
+    norms.
     """
     check_dictionaries(dictionaries, n_global, names)
     indices, lengths, reference = METHODS[method](dictionaries, n_global)
     signs, global_dictionary = _average(dictionaries, indices, reference)
-    local = [D[:, np.setdiff1d(np.arange(D.shape[1]), chosen)] for D, chosen in zip(dictionaries, indices, strict=True)]
     next_length = float(lengths[n_global]) if n_global < min(D.shape[1] for D in dictionaries) else None
-    return Matching(indices, signs, lengths[:n_global], global_dictionary, local, next_length)
+    return Matching(indices, signs, lengths[:n_global], global_dictionary, next_length)
 
 
 def align(global_dictionary: Floats, dictionary: Floats) -> Ints:
@@ -201,71 +199,31 @@ def _leading(true: NDArray[np.bool_]) -> int:
     return len(true) if true.all() else int(true.argmin())
 
 
-def _shortest_paths(dictionaries: Sequence[Floats], n_paths: int) -> tuple[Ints, Floats, int]:
-    n_found = min(n_paths + 1, *(D.shape[1] for D in dictionaries))
-    if n_found == 0:  # some client may have no atom at all
-        return np.empty((len(dictionaries), 0), dtype=np.intp), np.empty(0), 0
-    # Rows are the later layer: the search for the best predecessor then reads memory in order.
-    weights = [atom_distances(b, a) for a, b in itertools.pairwise(dictionaries)]
-    cost, pred = _first_pass(weights, dictionaries[0].shape[1])
-    indices = np.empty((len(dictionaries), n_found), dtype=np.intp)
-    lengths = np.empty(n_found)
-    for j in range(n_found):
-        path = _trace(cost, pred)
-        lengths[j] = cost[-1][path[-1]]
-        indices[:, j] = path
-        _remove(path, weights, cost, pred)
-    return indices[:, :n_paths], lengths, 0
-
-
-def _first_pass(weights: list[Floats], r_first: int) -> tuple[list[Floats], list[Ints]]:
-    cost: list[Floats] = [np.zeros(r_first)]
-    pred: list[Ints] = []
-    for w in weights:
-        through = w + cost[-1]
-        best = through.argmin(axis=1)
-        pred.append(best)
-        cost.append(through[np.arange(len(best)), best])
-    return cost, pred
-
-
-def _trace(cost: list[Floats], pred: list[Ints]) -> Ints:
-    path = [int(cost[-1].argmin())]
-    for best in reversed(pred):
-        path.append(int(best[path[-1]]))
-    return np.array(path[::-1], dtype=np.intp)
-
-
-def _remove(path: Ints, weights: list[Floats], cost: list[Floats], pred: list[Ints]) -> None:
-    """Remove the path's nodes from the graph (cost infinity), and update ``cost`` and ``pred`` after them."""
-    dearer = np.zeros(len(cost[0]), dtype=bool)
-    dearer[path[0]] = True
-    cost[0][path[0]] = np.inf
-    for w, c, c_next, best, node in zip(weights, cost, cost[1:], pred, path[1:], strict=False):
-        stale = np.flatnonzero(dearer[best] & np.isfinite(c_next))
-        through = w[stale] + c
-        best[stale] = through.argmin(axis=1)
-        repaired = through[np.arange(len(stale)), best[stale]]
-        dearer = np.zeros(len(c_next), dtype=bool)
-        dearer[stale[repaired > c_next[stale]]] = True
-        c_next[stale] = repaired
-        c_next[node] = np.inf
-        dearer[node] = True
+def _along_chain(dictionaries: Sequence[Floats], n_paths: int) -> tuple[Ints, Floats, int]:
+    return (*shortest_paths(dictionaries, n_paths), 0)
 
 
 def _average(dictionaries: Sequence[Floats], indices: Ints, reference: int) -> tuple[Floats, Floats]:
-    A = [D[:, chosen] for D, chosen in zip(dictionaries, indices, strict=True)]
-    # An inner product of zero counts as aligned, so that no atom is dropped.
-    signs = np.array([np.where((atoms * A[reference]).sum(axis=0) < 0, -1, 1) for atoms in A], dtype=A[0].dtype)
-    signs *= signs[0]
-    total = np.zeros_like(A[0])
-    for atoms, sign in zip(A, signs, strict=True):
-        total += atoms * sign
-    return signs, total / len(A)
+    first = dictionaries[reference][:, indices[reference]]
+    signs, total = np.empty(indices.shape, dtype=first.dtype), np.zeros_like(first)
+    towards_first = _signs(dictionaries[0][None, :, indices[0]], first)
+    for start in range(0, len(dictionaries), _AT_ONCE):
+        block = slice(start, start + _AT_ONCE)
+        A = np.array([D[:, chosen] for D, chosen in zip(dictionaries[block], indices[block], strict=True)])
+        signs[block] = _signs(A, first) * towards_first
+        A *= signs[block, None]
+        for atoms in A:
+            total += atoms
+    return signs, total / len(dictionaries)
+
+
+def _signs(A: Floats, first: Floats) -> Ints:
+    """Return the sign of each atom's inner product; zero counts as aligned, so that no atom is dropped."""
+    return np.where((A * first).sum(axis=1) < 0, -1, 1)
 
 
 METHODS: dict[str, Callable[[Sequence[Floats], int], tuple[Ints, Floats, int]]] = {
-    "chain": _shortest_paths,
+    "chain": _along_chain,
     "star": star_paths,
 }
 """Methods by name. They take dictionaries and a number of paths. They return ``indices`` (N, n_paths), ``lengths``, and

@@ -206,6 +206,27 @@ def test_coherence_at_its_ends():
     assert mutual_coherence(np.ones((3, 1))) == mutual_coherence(np.ones((3, 0))) == 0
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_a_stack_of_dictionaries_gives_the_distances_of_each_pair(dtype):
+    rng = np.random.default_rng(9)
+    A, B = rng.standard_normal((2, 5, 4, 3)).astype(dtype)
+    B[2] = -A[2, :, ::-1]
+    B[4, :, 1] = A[4, :, 0] * (1 + 1e-6)
+    found = atom_distances(A, B)
+    np.testing.assert_array_equal(found, [atom_distances(a, b) for a, b in zip(A, B, strict=True)])
+    assert found.dtype == dtype
+    assert found[2].diagonal().tolist() != found[2, ::-1].diagonal().tolist() == [0, 0, 0]
+
+
+def test_many_atoms_pass_by_blocks():
+    rng = np.random.default_rng(10)
+    A, B = rng.standard_normal((2, 3, 400))
+    B[:, 7] = -A[:, 399]
+    found = atom_distances(A, B)
+    assert found[399, 7] == 0
+    np.testing.assert_allclose(found, distances_by_definition(A, B), atol=1e-10)
+
+
 def test_distances_do_not_change_their_input():
     A = np.random.default_rng(8).standard_normal((4, 3))
     before = A.copy()

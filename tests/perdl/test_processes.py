@@ -221,16 +221,6 @@ def test_server_says_which_clients_did_not_come(processes):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra: simulation)")
-def test_ray_gives_the_same_bits(processes):
-    run = ["synthetic", "-c", "n_clients=3", "-c", "rounds=5", "-c", "tolerance=0", "-c", "synthetic.noise=0.1"]
-    processes.run("simulate", *run, "--output", "ray", "--engine", "ray")
-    processes.run("simulate", *run, "--output", "plain")
-    np.testing.assert_array_equal(processes.dictionary("ray"), processes.dictionary("plain"))
-    for i in (1, 2, 3):
-        assert (processes.folder / "ray" / "clients" / f"client-{i}" / "dictionary.npz").exists()
-
-
-@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra: simulation)")
 def test_flwr_run_takes_the_same_keys(processes):
     """Flower's own command on this repository, with a SuperLink of its own that ends with the test."""
     home = processes.folder / "flower"

@@ -20,7 +20,7 @@ from common.settings import Settings, load_settings, settings_from_flat
 from common.synthetic import generate
 from perdl.cli.app import app
 from perdl.cli.command import find_config
-from perdl.engines.ray import _alone
+from perdl.engines.ray import _own_environment
 from perdl_client.node.supernode import stock_command
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -290,13 +290,10 @@ def test_a_log_that_cannot_be_written_is_named(tmp_path):
     assert done.stderr == "perdl: /proc/no: No such file or directory\n"
 
 
-def test_flower_and_ray_need_no_home_and_no_cluster(tmp_path, monkeypatch):
-    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:6379")
+def test_flower_and_ray_need_no_home(tmp_path, monkeypatch):
     monkeypatch.delenv("FLWR_HOME", raising=False)
-    with _alone(tmp_path):
-        assert "RAY_ADDRESS" not in os.environ
+    with _own_environment(tmp_path):
         assert os.environ["FLWR_HOME"] == str(tmp_path / "flower")
-    assert os.environ["RAY_ADDRESS"] == "127.0.0.1:6379"
     assert "FLWR_HOME" not in os.environ
     _, environment = stock_command("127.0.0.1:1", {"folder": str(tmp_path)})
     assert environment["FLWR_HOME"] == str(tmp_path / "flower")
