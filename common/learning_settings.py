@@ -38,9 +38,10 @@ class LearningSettings(SettingsTable):  # numpydoc ignore=PR01
     outliers: Literal["keep", "mask"] = Field(
         "keep", description="mask: wild entries and wild samples are found, and count as missing"
     )
-    start: Literal["warm-up", "svd", "samples", "random", "identity"] = Field(
+    start: Literal["warm-up", "l4", "svd", "samples", "random", "identity"] = Field(
         "warm-up",
-        description="a client's first dictionary; warm-up: learnt from random ones; samples: from some of its samples",
+        description="a client's first dictionary; warm-up: learnt from random ones; l4: from one whose codes have "
+        "large fourth powers, for more than ten atoms; samples: from some of its samples",
     )
     warmup_steps: int = Field(20, ge=0, description="learner steps of the start, thresholds shrinking")
     warmup_threshold: float = Field(0.8, ge=0, description="threshold of the first warm-up step, in threshold_unit")

@@ -118,6 +118,8 @@ class Settings(LearningSettings):  # numpydoc ignore=PR01
                 wrong.append(f"learner = {one.learner}{where}")
             if one.outliers != "keep":
                 wrong.append(f"outliers = {one.outliers}{where}")
+            if one.start == "l4":
+                wrong.append(f"start = l4{where}")
         if wrong:
             raise ValueError(f"{wrong[0]}: {why}")
 

@@ -56,7 +56,7 @@ class PerDL(Outcome):
         Atoms that a sample may use with "top-k", "omp" and "ols".
     outliers : {"keep", "mask"}
         "mask" finds wild entries and wild samples, which then count as missing.
-    start : {"warm-up", "svd", "random", "identity"}
+    start : {"warm-up", "l4", "svd", "random", "identity"}
         A client's first dictionary.
     warmup_steps : int
         Steps of the warm-up, each with a smaller threshold.

@@ -5,8 +5,8 @@ et al. 2022, algorithm 4). It keeps the result with the least objective
 
 .. math:: \lVert Y - DX\rVert_F^2 + \text{penalty} \cdot \lVert X\rVert_0 .
 
-``svd``, ``identity`` and ``samples`` warm up the left singular vectors, the first unit vectors, or samples. ``random``
-is a random dictionary without warm-up.
+``l4``, ``svd``, ``identity`` and ``samples`` warm up atoms of large fourth powers, the left singular vectors, the first
+unit vectors, or samples. ``random`` is a random dictionary without warm-up.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from common.rng import stream
 from common.statistics import rms
 from perdl_client.learning.device import CPU, Device
 from perdl_client.learning.guard import guarded, guarded_step, made_of_many, passed
+from perdl_client.learning.l4_start import l4_start
 from perdl_client.learning.missing import codes_of, gaps, observed_residual, refill, zero_filled
 from perdl_client.learning.samples_start import samples_start
 
@@ -113,6 +114,16 @@ def first_dictionary(
         learner, device = guarded(learner, min_samples), CPU
     if learning.start == "random":
         return random_dictionary(rng, d, r, Y.dtype)
+    if learning.start == "l4":
+        if product is not plain_product:
+            raise SettingsError(
+                f'start = "l4": takes sums of fourth powers, which privacy = "private" has no noise for; {name} must '
+                "choose another start"
+            )
+        D = l4_start(Y, random_dictionary(rng, d, r, Y.dtype), learning.warmup_steps, device)
+        if min_samples is not None and last is None:  # the learner's steps would keep what the fourth powers found
+            D = _guarded_last_step(LEARNERS["orthogonal"], 1.0, min_samples, rng)(zero_filled(Y), D, coder).dictionary
+        return warm_up(Y, D, learner, coder, product=product, last=last, device=device, **schedule(learning, size))
     if learning.start in ("svd", "identity"):
         D = svd_start(Y, r, product) if learning.start == "svd" else np.eye(d, r, dtype=Y.dtype)
         if min_samples is not None and learning.start == "svd":
@@ -175,7 +186,7 @@ def check_fit(learning: LearningSettings, d: int, name: str) -> int:
         If the numbers of atoms do not fit.
     """
     r, learner = learning.n_atoms or d, LEARNERS[learning.learner]
-    if r > d and (learner.orthonormal or learning.start in ("svd", "identity")):
+    if r > d and (learner.orthonormal or learning.start in ("l4", "svd", "identity")):
         what = f"the {learning.learner} learner" if learner.orthonormal else f'start = "{learning.start}"'
         raise SettingsError(f"n_atoms = {r}: must be at most the {d} features of {name} for {what}")
     if learning.counts_atoms and learning.n_nonzero > r:

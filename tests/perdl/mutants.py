@@ -296,6 +296,7 @@ WORDS += [
     "online",
 ]
 WORDS += [
+    "l4",
     "svd",
     "samples",
     "random",

@@ -165,7 +165,7 @@ def test_starts(device, learner, coder, dtype):
     assert objective(Y, found, coder, device) == pytest.approx(objective(Y, wanted, coder), rel=1e-2)
 
 
-@pytest.mark.parametrize("start", ["warm-up", "svd", "samples", "random", "identity"])
+@pytest.mark.parametrize("start", ["warm-up", "l4", "svd", "samples", "random", "identity"])
 @pytest.mark.parametrize("least", [None, 5])
 @pytest.mark.parametrize("learner", ["orthogonal", "gradient"])
 def test_first_dictionaries(device, start, least, learner):
