@@ -34,12 +34,6 @@ def pytest_xdist_make_scheduler(config, log):
     return Scheduling(config, log)
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers(config):
-    """Two a core, four at most: tests of processes wait for clocks most of their time."""
-    return min(2 * len(os.sched_getaffinity(0)), 4) if hasattr(os, "sched_getaffinity") else 4
-
-
 LONG = ("test_docs.py", "test_processes.py", "test_secure_processes.py", "test_recovery.py", "test_faults.py")
 """Files of tests that take a minute or more. They come first: last, one alone would hold up the end."""
 

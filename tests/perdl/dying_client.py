@@ -13,11 +13,12 @@ from pathlib import Path
 
 from perdl.__main__ import main
 from perdl_client import app
+from perdl_client.answers import update
 
 moment, when, mark, *arguments = sys.argv[1:]
-NAMES = {"start": "_initialise", "before": "_update", "after": "pack", "open": "_open"}
-name = NAMES[moment]
-handle = getattr(app, name)
+MOMENTS = {"start": (app, "initialise"), "before": (app, "update"), "after": (update, "pack"), "open": (app, "open_round")}
+module, name = MOMENTS[moment]
+handle = getattr(module, name)
 
 
 def dying(*given, **told):
@@ -33,6 +34,6 @@ def packing(*given, **told):
     return dying(*given, **told) if masked else handle(*given, **told)
 
 
-setattr(app, name, packing if moment == "after" else dying)
+setattr(module, name, packing if moment == "after" else dying)
 sys.argv = ["perdl", *arguments]
 sys.exit(main())

@@ -52,7 +52,8 @@ def test_equals_algorithm_1_written_out(tmp_path):
     Ys = [generate(0, n, n_features=6, n_global=3, n_local=3, n_samples=200).data for n in names]
     starts = [first_dictionary(Y, settings, 0, name) for Y, name in zip(Ys, names, strict=True)]
     matching = global_matching(starts, 3)
-    D_g, local = matching.global_dictionary, matching.local_dictionaries
+    D_g = matching.global_dictionary
+    local = [np.delete(D, chosen, axis=1) for D, chosen in zip(starts, matching.indices, strict=True)]
     for _ in range(4):
         new = [local_update(Y, D_g, retract(D_g, D_l), learner, coder) for Y, D_l in zip(Ys, local, strict=True)]
         local = [u.local_dictionary for u in new]

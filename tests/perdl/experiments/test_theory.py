@@ -144,8 +144,8 @@ def theorem_1(rng, share):
     holds = matching_condition(truth, r_g, errors).holds
     found = global_matching(starts, r_g)
     right = dictionary_distance(found.global_dictionary, truth[0][:, :r_g]) <= np.mean(errors) + 1e-9
-    for local, D, error in zip(found.local_dictionaries, truth, errors, strict=True):
-        right &= dictionary_distance(local, D[:, r_g:]) <= error + 1e-9
+    for S, chosen, D, error in zip(starts, found.indices, truth, errors, strict=True):
+        right &= dictionary_distance(np.delete(S, chosen, axis=1), D[:, r_g:]) <= error + 1e-9
     return holds, right
 
 
