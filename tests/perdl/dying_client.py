@@ -16,7 +16,12 @@ from perdl_client import app
 from perdl_client.answers import update
 
 moment, when, mark, *arguments = sys.argv[1:]
-MOMENTS = {"start": (app, "initialise"), "before": (app, "update"), "after": (update, "pack"), "open": (app, "open_round")}
+MOMENTS = {
+    "start": (app, "initialise"),
+    "before": (app, "update"),
+    "after": (update, "pack"),
+    "open": (app, "open_round"),
+}
 module, name = MOMENTS[moment]
 handle = getattr(module, name)
 
