@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+from matching import dictionaries
 from threadpoolctl import threadpool_limits
 
 from common.coders import TopK
@@ -74,19 +75,8 @@ def matching() -> None:
     """Atoms of shared ones, own ones and noise; three clients of ten have random atoms."""
     print("\n| clients, d, r, paths | star, CPU s | chain, CPU s |\n|---|---|---|")
     for N, d, r, k in CLIENTS:
-        rng = np.random.default_rng(0)
-        shared = np.linalg.qr(rng.standard_normal((d, k))).Q
-        dictionaries = []
-        for _ in range(N):
-            own = rng.standard_normal((d, r - k))
-            own = np.linalg.qr(own - shared @ (shared.T @ own)).Q
-            D = np.hstack([shared, own]) + 0.01 * rng.standard_normal((d, r))
-            if rng.random() < 0.3:
-                D = rng.standard_normal((d, r))
-            dictionaries.append((D / np.linalg.norm(D, axis=0))[:, rng.permutation(r)])
-        told = [
-            seconds(lambda m=m, k=k, Ds=dictionaries: global_matching(Ds, k, method=m), 1) for m in ("star", "chain")
-        ]
+        Ds = dictionaries(N, d, r, k)
+        told = [seconds(lambda m=m, k=k, Ds=Ds: global_matching(Ds, k, method=m), 1) for m in ("star", "chain")]
         print(f"| {N}, {d}, {r}, {k} | {told[0]:.2f} | {told[1]:.2f} |", flush=True)
 
 

@@ -5,6 +5,7 @@ Replies hold what ``common.protocol`` lists. They never hold samples, codes or l
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Callable
@@ -40,90 +41,6 @@ from perdl_client.record import record
 _log = logging.getLogger("perdl.client")
 
 app = ClientApp()
-
-
-@app.train(SCALE.partition(".")[2])
-def on_scale(message: Message, context: Context) -> Message:
-    """Answer with the sums from which the server computes scales that all clients agree on.
-
-    Parameters
-    ----------
-    message : flwr.app.Message
-        The server's message.
-    context : flwr.app.Context
-        This node's context, which keeps the client's state.
-    """
-    return _answer(scale, message, context)
-
-
-@app.train(INITIALISE.partition(".")[2])
-def on_initialise(message: Message, context: Context) -> Message:
-    """Answer with the used atoms of D_i^(0) and their usage.
-
-    Parameters
-    ----------
-    message : flwr.app.Message
-        The server's message.
-    context : flwr.app.Context
-        This node's context, which keeps the client's state.
-    """
-    return _answer(initialise, message, context)
-
-
-@app.train(UPDATE.partition(".")[2])
-def on_update(message: Message, context: Context) -> Message:
-    """Answer with this client's global atoms after one local update.
-
-    Parameters
-    ----------
-    message : flwr.app.Message
-        The server's message.
-    context : flwr.app.Context
-        This node's context, which keeps the client's state.
-    """
-    return _answer(update, message, context)
-
-
-@app.train(OPEN.partition(".")[2])
-def on_open(message: Message, context: Context) -> Message:
-    """Answer with what the server needs of this client to open a round's sum (``privacy = "aggregated"``).
-
-    Parameters
-    ----------
-    message : flwr.app.Message
-        The server's message.
-    context : flwr.app.Context
-        This node's context, which keeps the client's state.
-    """
-    return _answer(open_round, message, context)
-
-
-@app.train(MEASURE.partition(".")[2])
-def on_measure(message: Message, context: Context) -> Message:
-    """End a trial of a search of settings: answer with the error of held-out samples, and forget the trial.
-
-    Parameters
-    ----------
-    message : flwr.app.Message
-        The server's message.
-    context : flwr.app.Context
-        This node's context, which keeps the client's state.
-    """
-    return _answer(measure, message, context)
-
-
-@app.train(FINISH.partition(".")[2])
-def on_finish(message: Message, context: Context) -> Message:
-    """Write this client's own model and answer with scalars.
-
-    Parameters
-    ----------
-    message : flwr.app.Message
-        The server's message.
-    context : flwr.app.Context
-        This node's context, which keeps the client's state.
-    """
-    return _answer(finish, message, context)
 
 
 def _answer(handle: Callable[[Payload, Context], RecordDict], message: Message, context: Context) -> Message:
@@ -166,3 +83,14 @@ def _record(answer: Message, message: Message, context: Context, run: str) -> No
 def _where_to_read() -> str:
     """Name the log. A deployed client tells the server none of its paths."""
     return (log_file() if is_simulation() else None) or "the client's own log"
+
+
+for _kind, _handle in {
+    SCALE: scale,
+    INITIALISE: initialise,
+    UPDATE: update,
+    OPEN: open_round,
+    MEASURE: measure,
+    FINISH: finish,
+}.items():
+    app.train(_kind.partition(".")[2])(functools.partial(_answer, _handle))

@@ -1,1 +1,1 @@
-"""Answers to the server's messages."""
+"""Answers to the server's messages. A function returns an answer's content, or raises PerdlError where it refuses."""

@@ -37,16 +37,6 @@ def measure(payload: Payload, context: Context) -> RecordDict:
         Content of the server's message.
     context : flwr.app.Context
         This node's context, which keeps the client's state.
-
-    Returns
-    -------
-    flwr.app.RecordDict
-        Content of the answer.
-
-    Raises
-    ------
-    PerdlError
-        If the client refuses. One line says why.
     """
     identity = Identity.of(context.node_config)
     state, settings, D_g = resume(payload, context, identity)
@@ -72,16 +62,6 @@ def finish(payload: Payload, context: Context) -> RecordDict:
         Content of the server's message.
     context : flwr.app.Context
         This node's context, which keeps the client's state.
-
-    Returns
-    -------
-    flwr.app.RecordDict
-        Content of the answer.
-
-    Raises
-    ------
-    PerdlError
-        If the client refuses. One line says why.
     """
     identity = Identity.of(context.node_config)
     for key, kind in (("reason", str), ("trials", int)):

@@ -37,16 +37,6 @@ def scale(payload: Payload, context: Context) -> RecordDict:
         Content of the server's message.
     context : flwr.app.Context
         This node's context, which keeps the client's state.
-
-    Returns
-    -------
-    flwr.app.RecordDict
-        Content of the answer.
-
-    Raises
-    ------
-    PerdlError
-        If the client refuses. One line says why.
     """
     identity, settings = Identity.of(context.node_config), settings_of(payload.scalar("settings", str))
     allow = held_to_terms(identity, settings, identity.learning(settings))
@@ -69,16 +59,6 @@ def initialise(payload: Payload, context: Context) -> RecordDict:
         Content of the server's message.
     context : flwr.app.Context
         This node's context, which keeps the client's state.
-
-    Returns
-    -------
-    flwr.app.RecordDict
-        Content of the answer.
-
-    Raises
-    ------
-    PerdlError
-        If the client refuses. One line says why.
     """
     identity = Identity.of(context.node_config)
     run = payload.scalar("run", str)

@@ -28,16 +28,6 @@ def update(payload: Payload, context: Context) -> RecordDict:
         Content of the server's message.
     context : flwr.app.Context
         This node's context, which keeps the client's state.
-
-    Returns
-    -------
-    flwr.app.RecordDict
-        Content of the answer.
-
-    Raises
-    ------
-    PerdlError
-        If the client refuses. One line says why.
     """
     identity = Identity.of(context.node_config)
     step = payload.scalar("round", int)
@@ -109,16 +99,6 @@ def open_round(payload: Payload, context: Context) -> RecordDict:
         Content of the server's message.
     context : flwr.app.Context
         This node's context, which keeps the client's state.
-
-    Returns
-    -------
-    flwr.app.RecordDict
-        Content of the answer.
-
-    Raises
-    ------
-    PerdlError
-        If the client refuses. One line says why.
     """
     identity = Identity.of(context.node_config)
     state = find_state(payload.scalar("run", str), context, identity.state_folder())

@@ -12,15 +12,14 @@ import sys
 from pathlib import Path
 
 from perdl.__main__ import main
-from perdl_client import app
-from perdl_client.answers import update
+from perdl_client.answers import initialise, update
 
 moment, when, mark, *arguments = sys.argv[1:]
 MOMENTS = {
-    "start": (app, "initialise"),
-    "before": (app, "update"),
+    "start": (initialise, "initialise"),
+    "before": (update, "update"),
     "after": (update, "pack"),
-    "open": (app, "open_round"),
+    "open": (update, "open_round"),
 }
 module, name = MOMENTS[moment]
 handle = getattr(module, name)
@@ -39,6 +38,7 @@ def packing(*given, **told):
     return dying(*given, **told) if masked else handle(*given, **told)
 
 
+assert "perdl_client.app" not in sys.modules, "it would have the functions that do not die"
 setattr(module, name, packing if moment == "after" else dying)
 sys.argv = ["perdl", *arguments]
 sys.exit(main())
