@@ -131,11 +131,15 @@ def _run(settings: Settings) -> None:
     from perdl_client.app import app as client_app
 
     server_app = ServerApp()
+    interrupts: list[KeyboardInterrupt] = []
 
     # run_simulation passes no run configuration, so the function holds the settings.
     @server_app.main()
     def main(grid: Grid, context: Context) -> None:
-        run(settings, grid)
+        try:
+            run(settings, grid)
+        except KeyboardInterrupt as interrupt:  # Flower hands on no such exception, and its thread would print this one
+            interrupts.append(interrupt)
 
     flower, end_actors = logging.getLogger("flwr"), BasicActorPool.terminate_all_actors
     level = flower.level
@@ -147,6 +151,8 @@ def _run(settings: Settings) -> None:
     finally:
         BasicActorPool.terminate_all_actors = end_actors  # type: ignore[method-assign]
         flower.setLevel(level)
+    if interrupts:
+        raise interrupts[0]
 
 
 @contextmanager

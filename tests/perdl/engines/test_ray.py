@@ -19,6 +19,7 @@ from common.errors import PerdlError
 from common.settings import load_settings, override_settings
 from perdl.engines.ray import _LONGEST, _reach, _told
 from perdl_client.identity import NAMES
+from perdl_server.results import STOP
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -71,15 +72,19 @@ def test_an_actor_that_dies_changes_no_bit_and_nothing_is_left(simulate, tmp_pat
     assert set(glob.glob("/tmp/ray-*")) <= before
 
 
-def test_an_interrupt_ends_the_run_and_all_of_ray(simulate, tmp_path):
+@pytest.mark.parametrize("by", ["signal", "stop file"])
+def test_an_interrupt_ends_the_run_and_all_of_ray(simulate, tmp_path, by):
     pytest.importorskip("ray")
     run = simulate("ray", "ray", "n_clients=3", "rounds=3000", "tolerance=0")
     while not (tmp_path / "ray" / "rounds.jsonl").exists():
         assert run.poll() is None, (tmp_path / "ray.log").read_text()
         time.sleep(0.1)
     children = run.children(recursive=True)
-    run.send_signal(signal.SIGINT)
-    assert run.wait(120) == 130
+    if by == "signal":
+        run.send_signal(signal.SIGINT)
+    else:
+        (tmp_path / "ray" / STOP).touch()
+    assert run.wait(120) == 130, (tmp_path / "ray.log").read_text()
     _, alive = psutil.wait_procs(children, 30)
     assert alive == []
     assert "Traceback" not in (tmp_path / "ray.log").read_text()
