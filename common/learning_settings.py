@@ -38,14 +38,16 @@ class LearningSettings(SettingsTable):  # numpydoc ignore=PR01
     outliers: Literal["keep", "mask"] = Field(
         "keep", description="mask: wild entries and wild samples are found, and count as missing"
     )
-    start: Literal["warm-up", "l4", "svd", "samples", "random", "identity"] = Field(
-        "warm-up",
+    start: Literal["auto", "warm-up", "l4", "svd", "samples", "random", "identity"] = Field(
+        "auto",
         description="a client's first dictionary; warm-up: learnt from random ones; l4: from one whose codes have "
-        "large fourth powers, for more than ten atoms; samples: from some of its samples",
+        "large fourth powers; auto: l4 for ten orthonormal atoms or more, else warm-up; samples: some of its samples",
     )
     warmup_steps: int = Field(20, ge=0, description="learner steps of the start, thresholds shrinking")
     warmup_threshold: float = Field(0.8, ge=0, description="threshold of the first warm-up step, in threshold_unit")
-    n_restarts: int = Field(10, ge=1, description="random starts, of which the one of least objective is kept")
+    n_restarts: int = Field(
+        10, ge=1, description="random starts of warm-up, of which the one of least objective is kept"
+    )
     local_restarts: int = Field(
         10, ge=0, description="random starts of a client's own atoms when its fit stalls; 0: never"
     )

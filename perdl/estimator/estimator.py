@@ -56,7 +56,7 @@ class PerDL(Outcome):
         Atoms that a sample may use with "top-k", "omp" and "ols".
     outliers : {"keep", "mask"}
         "mask" finds wild entries and wild samples, which then count as missing.
-    start : {"warm-up", "l4", "svd", "random", "identity"}
+    start : {"auto", "warm-up", "l4", "svd", "random", "identity"}
         A client's first dictionary.
     warmup_steps : int
         Steps of the warm-up, each with a smaller threshold.
@@ -165,7 +165,7 @@ class PerDL(Outcome):
         threshold_unit: str = "data",
         n_nonzero: int = 5,
         outliers: str = "keep",
-        start: str = "warm-up",
+        start: str = "auto",
         warmup_steps: int = 20,
         warmup_threshold: float = 0.8,
         n_restarts: int = 10,

@@ -6,7 +6,8 @@ et al. 2022, algorithm 4). It keeps the result with the least objective
 .. math:: \lVert Y - DX\rVert_F^2 + \text{penalty} \cdot \lVert X\rVert_0 .
 
 ``l4``, ``svd``, ``identity`` and ``samples`` warm up atoms of large fourth powers, the left singular vectors, the first
-unit vectors, or samples. ``random`` is a random dictionary without warm-up.
+unit vectors, or samples. ``random`` is a random dictionary without warm-up. ``auto`` is ``l4`` for ten orthonormal
+atoms or more, else ``warm-up``.
 """
 
 from __future__ import annotations
@@ -48,6 +49,10 @@ _ON_DEVICE = 2**25
 _CUTS = (0.5, 0.75)
 """After these shares of the steps the worse half of large starts is given up. Sooner, the best one is too often among
 them: see benchmarks/starts.py."""
+
+_FEW = 10
+"""Of fewer atoms ten random starts find more with few samples. So they do for atoms of any angle, where steps that
+refit codes are not stuck. See benchmarks/starts.py."""
 
 _GUARD_PASSES = 8
 """Shortening samples turns singular vectors. After so many passes, those that one sample makes up are left out."""
@@ -112,9 +117,12 @@ def first_dictionary(
         last = _guarded_last_step(learner, learning.step_size, min_samples, rng)
     elif min_samples is not None:
         learner, device = guarded(learner, min_samples), CPU
-    if learning.start == "random":
+    start = learning.start
+    if start == "auto":
+        start = "l4" if LEARNERS[learning.learner].orthonormal and r >= _FEW and product is plain_product else "warm-up"
+    if start == "random":
         return random_dictionary(rng, d, r, Y.dtype)
-    if learning.start == "l4":
+    if start == "l4":
         if product is not plain_product:
             raise SettingsError(
                 f'start = "l4": takes sums of fourth powers, which privacy = "private" has no noise for; {name} must '
@@ -124,12 +132,12 @@ def first_dictionary(
         if min_samples is not None and last is None:  # the learner's steps would keep what the fourth powers found
             D = _guarded_last_step(LEARNERS["orthogonal"], 1.0, min_samples, rng)(zero_filled(Y), D, coder).dictionary
         return warm_up(Y, D, learner, coder, product=product, last=last, device=device, **schedule(learning, size))
-    if learning.start in ("svd", "identity"):
-        D = svd_start(Y, r, product) if learning.start == "svd" else np.eye(d, r, dtype=Y.dtype)
-        if min_samples is not None and learning.start == "svd":
+    if start in ("svd", "identity"):
+        D = svd_start(Y, r, product) if start == "svd" else np.eye(d, r, dtype=Y.dtype)
+        if min_samples is not None and start == "svd":
             D = _guarded_start(Y, D, rng, min_samples)
         return warm_up(Y, D, learner, coder, product=product, last=last, device=device, **schedule(learning, size))
-    if learning.start == "samples":
+    if start == "samples":
         if min_samples is not None:
             raise SettingsError(
                 f'start = "samples": shows samples of {name}, which the guard is there to hide; choose another start, '

@@ -65,6 +65,37 @@ def test_forty_planted_atoms_are_found_where_ten_random_starts_are_stuck(noise):
     assert stuck >= 3
 
 
+@pytest.mark.parametrize(
+    ("taken", "r", "learner"),
+    [
+        ("warm-up", 9, "orthogonal"),
+        ("l4", 10, "orthogonal"),
+        ("l4", 12, "orthogonal"),
+        ("warm-up", 12, "coordinate"),
+        ("warm-up", 12, "gradient"),
+        ("warm-up", 20, "online"),
+    ],
+)
+@pytest.mark.parametrize("min_samples", [None, 5])
+def test_by_default_ten_orthonormal_atoms_or_more_start_from_fourth_powers(taken, r, learner, min_samples):
+    Y, _ = planted(5, 12, 150)
+    told = {"n_atoms": r, "learner": learner, "coder": "top-k", "n_nonzero": 2, "n_restarts": 2, "warmup_steps": 4}
+    by_default, named = (
+        first_dictionary(Y, LearningSettings(**told, **start), 0, "ada", min_samples=min_samples)
+        for start in ({}, {"start": taken})
+    )
+    np.testing.assert_array_equal(by_default, named)
+
+
+def test_noisy_sums_start_from_random_dictionaries_by_default():
+    Y, _ = planted(5, 12, 150)
+    by_default, named = (
+        first_dictionary(Y, LearningSettings(n_restarts=2, **start), 0, "ada", product=lambda A, X: A @ X.T)
+        for start in ({}, {"start": "warm-up"})
+    )
+    np.testing.assert_array_equal(by_default, named)
+
+
 @pytest.mark.parametrize("scale", [1e-100, 1.0, 1e100])
 def test_units_of_the_data_do_not_matter(scale):
     Y, _ = planted(3, 8, 200)
