@@ -1,8 +1,10 @@
 """First dictionaries of large problems: worse starts given up on the way, and `l4`, against ten to the end.
 
     python benchmarks/starts.py [seeds]
+    python benchmarks/starts.py learners [seeds]
 
-Prints CPU seconds with one BLAS thread, and objectives, by problem. MNIST is read from PERDL_DATA.
+Prints CPU seconds with one BLAS thread, and objectives, by problem; with `learners`, what `l4` does for atoms of any
+angle, after the start and after 30 steps more. MNIST is read from PERDL_DATA.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.learners import LEARNERS
+from common.learning_settings import LearningSettings
 from common.settings import load_settings
 from common.statistics import rms
 from common.synthetic import generate
@@ -82,14 +85,58 @@ def start(Y: Floats, r: int, options: list[str], seed: int, cuts: tuple[float, .
     return time.process_time() - began, initialization.objective(Y, D, coder)
 
 
-def main() -> None:
-    """Print the table."""
-    seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+def of_any_angle(seed: int) -> Iterator[tuple[str, Floats, Floats | None, int, int]]:
+    """Yield name, samples, planted atoms, number of atoms and nonzeros of a sample."""
+    for d, r, n in ((30, 30, 1000), (30, 12, 150)):
+        rng = np.random.default_rng(seed)
+        D = rng.standard_normal((d, r)) + 0.3 * rng.standard_normal((d, 1))
+        D /= np.linalg.norm(D, axis=0)
+        X = rng.standard_normal((r, n)) * (rng.permuted(np.tile(np.arange(r) < 3, (n, 1)), axis=1).T)
+        yield f"planted, {d} x {n:,}, r {r}", D @ X + 0.01 * rng.standard_normal((d, n)), D, r, 3
+    for _, Y, _, options in problems(seed):
+        if options:
+            yield "MNIST, 784 x 500, r 30", Y, None, 30, 5
+
+
+def share_found(truth: Floats, D: Floats) -> float:
+    """Return the share of true atoms that an atom of D has a cosine of 0.99 to."""
+    return float(np.mean(np.abs(truth.T @ D / np.linalg.norm(D, axis=0)).max(axis=1) > 0.99))
+
+
+def by_learner(seeds: int) -> None:
+    """Print how `l4` compares with ten random starts for learners whose atoms have any angle."""
+    found: dict[tuple[str, str], list[list[float]]] = {}
+    for seed in range(seeds):
+        for name, Y, truth, r, k in of_any_angle(seed):
+            for learner, coder in (("coordinate", "ols"), ("online", "ols"), ("gradient", "omp")):
+                row = []
+                for first in ("warm-up", "l4"):
+                    told = LearningSettings(learner=learner, coder=coder, n_nonzero=k, n_atoms=r, start=first)
+                    began = time.process_time()
+                    D = initialization.first_dictionary(Y, told, seed, "client-1", min_samples=5)
+                    row += [time.process_time() - began]
+                    c = told.make_coder(rms(Y))
+                    for steps in (0, 30):
+                        for _ in range(steps):
+                            D = LEARNERS[learner].take(Y, D, c, told.step_size).dictionary
+                        row += [initialization.objective(Y, D, c), np.nan if truth is None else share_found(truth, D)]
+                found.setdefault((name, f"{learner}, {coder}"), []).append(row)
+    print("| problem | learner | l4: time | objective, start | after 30 steps | atoms found, start | after 30 steps |")
+    print("|---|---|---|---|---|---|---|")
+    for (name, learner), rows in found.items():
+        a, b = np.split(np.array(rows), 2, axis=1)
+        shares = zip(a.mean(axis=0), b.mean(axis=0), strict=True)
+        ratio = np.median(b[:, [0, 1, 3]] / a[:, [0, 1, 3]], axis=0)
+        atoms = ["-" if np.isnan(x) else f"{x:.2f} -> {y:.2f}" for x, y in shares]
+        print(f"| {name} | {learner} | {ratio[0]:.2f} | {ratio[1]:.2f} | {ratio[2]:.2f} | {atoms[2]} | {atoms[4]} |")
+
+
+def by_problem(seeds: int) -> None:
+    """Print time and objective of starts with cuts, and of `l4`, over those of ten starts to the end."""
     found: dict[str, list[list[tuple[float, float]]]] = {}
-    with one_blas_thread():
-        for seed in range(seeds):
-            for name, Y, r, options in problems(seed):
-                found.setdefault(name, []).append([start(Y, r, options, seed, cuts) for cuts in ((), CUTS, None)])
+    for seed in range(seeds):
+        for name, Y, r, options in problems(seed):
+            found.setdefault(name, []).append([start(Y, r, options, seed, cuts) for cuts in ((), CUTS, None)])
     print("| problem | ten to the end, s | with cuts: time | objective (mean / worst) | l4: time | objective |")
     print("|---|---|---|---|---|---|")
     for name, runs in found.items():
@@ -99,6 +146,13 @@ def main() -> None:
             ratio = one[1] / whole[1]
             columns += [f"{np.median(one[0] / whole[0]):.2f}", f"{ratio.mean():.4f} / {ratio.max():.4f}"]
         print(f"| {name} | {' | '.join(columns)} |")
+
+
+def main() -> None:
+    """Print a table."""
+    show, others = (by_learner, sys.argv[2:]) if sys.argv[1:2] == ["learners"] else (by_problem, sys.argv[1:])
+    with one_blas_thread():
+        show(int(others[0]) if others else 5)
 
 
 CUTS = initialization._CUTS

@@ -248,6 +248,7 @@ def _large(settings: Settings, sizes: Sequence[int], workers: int | None) -> Tab
                 n_clients=4,
                 n_global=r_g,
                 n_atoms=None,
+                start="warm-up",
                 n_restarts=1,
                 local_restarts=0,
                 warmup_steps=steps,
