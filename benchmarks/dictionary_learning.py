@@ -35,8 +35,8 @@ from threadpoolctl import threadpool_limits
 from common.coders import OLS, OMP, ols
 from common.learners import LEARNERS
 from perdl_client.data.mnist import load_mnist
-from perdl_client.learning.initialization import random_dictionary
 from perdl_client.learning.samples_start import samples_start
+from perdl_client.learning.warm_up import random_dictionary
 
 Floats = NDArray[np.floating]
 Point = tuple[str, float, Floats]

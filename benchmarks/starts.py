@@ -25,7 +25,8 @@ from common.statistics import rms
 from common.synthetic import generate
 from common.threads import one_blas_thread
 from perdl_client.data.mnist import load_mnist
-from perdl_client.learning import initialization
+from perdl_client.learning import warm_up
+from perdl_client.learning.initialization import first_dictionary, schedule
 from perdl_client.learning.l4_start import l4_start
 
 Floats = NDArray[np.floating]
@@ -74,15 +75,15 @@ def start(Y: Floats, r: int, options: list[str], seed: int, cuts: tuple[float, .
     """
     s = load_settings(None, options)
     learner, coder, size = LEARNERS[s.learner], s.make_coder(rms(Y)), rms(Y)
-    rng, schedule = np.random.default_rng(seed), initialization.schedule(s, size)
+    rng, how = np.random.default_rng(seed), schedule(s, size)
     began = time.process_time()
     if cuts is None:
-        D = l4_start(Y, initialization.random_dictionary(rng, len(Y), r, Y.dtype), schedule["n_steps"])
-        D = initialization.warm_up(Y, D, learner, coder, **schedule)
+        D = l4_start(Y, warm_up.random_dictionary(rng, len(Y), r, Y.dtype), how["n_steps"])
+        D = warm_up.warm_up(Y, D, learner, coder, **how)
     else:
-        initialization._CUTS = cuts
-        D = initialization.best_warm_up(Y, r, learner, coder, rng, n_restarts=10, **schedule)
-    return time.process_time() - began, initialization.objective(Y, D, coder)
+        warm_up._CUTS = cuts
+        D = warm_up.best_warm_up(Y, r, learner, coder, rng, n_restarts=10, **how)
+    return time.process_time() - began, warm_up.objective(Y, D, coder)
 
 
 def of_any_angle(seed: int) -> Iterator[tuple[str, Floats, Floats | None, int, int]]:
@@ -113,13 +114,13 @@ def by_learner(seeds: int) -> None:
                 for first in ("warm-up", "l4"):
                     told = LearningSettings(learner=learner, coder=coder, n_nonzero=k, n_atoms=r, start=first)
                     began = time.process_time()
-                    D = initialization.first_dictionary(Y, told, seed, "client-1", min_samples=5)
+                    D = first_dictionary(Y, told, seed, "client-1", min_samples=5)
                     row += [time.process_time() - began]
                     c = told.make_coder(rms(Y))
                     for steps in (0, 30):
                         for _ in range(steps):
                             D = LEARNERS[learner].take(Y, D, c, told.step_size).dictionary
-                        row += [initialization.objective(Y, D, c), np.nan if truth is None else share_found(truth, D)]
+                        row += [warm_up.objective(Y, D, c), np.nan if truth is None else share_found(truth, D)]
                 found.setdefault((name, f"{learner}, {coder}"), []).append(row)
     print("| problem | learner | l4: time | objective, start | after 30 steps | atoms found, start | after 30 steps |")
     print("|---|---|---|---|---|---|---|")
@@ -155,7 +156,7 @@ def main() -> None:
         show(int(others[0]) if others else 5)
 
 
-CUTS = initialization._CUTS
+CUTS = warm_up._CUTS
 
 if __name__ == "__main__":
     main()

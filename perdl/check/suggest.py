@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from common.coders import HardThreshold
 from common.learners import LEARNERS
 from common.rng import stream
-from perdl_client.learning.initialization import best_warm_up
+from perdl_client.learning.warm_up import best_warm_up
 
 Floats = NDArray[np.floating]
 

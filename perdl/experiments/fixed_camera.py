@@ -35,7 +35,8 @@ from perdl.experiments.federation import Client, averaged, independent, perma
 from perdl.experiments.frame_clients import Separation, most_used_first, strategy_name, variants
 from perdl.experiments.personalized_pca import personalized_pca
 from perdl_client.data.video_layouts import from_places, places
-from perdl_client.learning.initialization import check_fit, warm_up
+from perdl_client.learning.initialization import check_fit
+from perdl_client.learning.warm_up import warm_up
 
 Floats = NDArray[np.floating]
 Bytes = NDArray[np.uint8]

@@ -27,7 +27,7 @@ from perdl.experiments.personalized_pca import personalized_pca
 from perdl_client.data.load import load_data
 from perdl_client.data.sources import truth
 from perdl_client.identity import Identity
-from perdl_client.learning.initialization import objective
+from perdl_client.learning.warm_up import objective
 from perdl_server.algorithm.matching import suggest_n_global
 
 Floats = NDArray[np.floating]

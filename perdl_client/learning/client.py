@@ -27,7 +27,7 @@ from perdl_client.learning.device import CPU, Device, why_on_host
 from perdl_client.learning.evidence import evidence
 from perdl_client.learning.guard import passed
 from perdl_client.learning.guard_blocks import movable
-from perdl_client.learning.initialization import best_warm_up, first_dictionary, objective, schedule
+from perdl_client.learning.initialization import first_dictionary, schedule
 from perdl_client.learning.local_update import (
     LocalUpdate,
     align,
@@ -40,6 +40,7 @@ from perdl_client.learning.missing import complete, gaps, observed_features
 from perdl_client.learning.outliers import mark
 from perdl_client.learning.private import PrivateProduct, clipped, private_learning
 from perdl_client.learning.subset import few
+from perdl_client.learning.warm_up import best_warm_up, objective
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.intp]

@@ -9,7 +9,7 @@ from common.coders import OMP, HardThreshold, TopK, top_k
 from common.dictionaries import dictionary_distance, match_atoms
 from common.learners import LEARNERS, coordinate_step, gradient_step, online_step, orthogonal_step, projected_step
 from common.synthetic import generate
-from perdl_client.learning.initialization import objective
+from perdl_client.learning.warm_up import objective
 
 STEPS = {
     "orthogonal": orthogonal_step,

@@ -13,8 +13,8 @@ from common.learners import LEARNERS
 from common.settings import settings_from_values
 from common.synthetic import generate
 from perdl_client.learning.client import NOTHING_SEEN, ClientLearner, Watch, restart_local_dictionary
-from perdl_client.learning.initialization import objective, warm_up
 from perdl_client.learning.local_update import retract
+from perdl_client.learning.warm_up import objective, warm_up
 
 CODER = HardThreshold(0.15)
 

@@ -7,8 +7,9 @@ from common.errors import SettingsError
 from common.learning_settings import LearningSettings
 from common.settings import settings_from_values
 from common.statistics import rms
-from perdl_client.learning.initialization import first_dictionary, objective, random_dictionary
+from perdl_client.learning.initialization import first_dictionary
 from perdl_client.learning.l4_start import l4_start
+from perdl_client.learning.warm_up import objective, random_dictionary
 
 
 def planted(seed, d, n, share=0.2, noise=0.0):

@@ -11,9 +11,9 @@ from common.settings import settings_from_values
 from common.synthetic import generate
 from perdl.perma import perma
 from perdl_client.learning.client import ClientLearner
-from perdl_client.learning.initialization import objective
 from perdl_client.learning.local_update import local_update
 from perdl_client.learning.missing import complete, gaps, observed_omp, observed_residual
+from perdl_client.learning.warm_up import objective
 
 
 def orthonormal(d, r, seed=0):
