@@ -1,10 +1,12 @@
 """First dictionaries of large problems: worse starts given up on the way, and `l4`, against ten to the end.
 
     python benchmarks/starts.py [seeds]
+    python benchmarks/starts.py samples [seeds]
     python benchmarks/starts.py learners [seeds]
 
-Prints CPU seconds with one BLAS thread, and objectives, by problem; with `learners`, what `l4` does for atoms of any
-angle, after the start and after 30 steps more. MNIST is read from PERDL_DATA.
+Prints CPU seconds with one BLAS thread, and objectives, by problem; with `samples`, the share of planted atoms that
+starts of the preset `files` find of how many samples; with `learners`, what `l4` does for atoms of any angle, after the
+start and after 30 steps more. MNIST is read from PERDL_DATA.
 """
 
 from __future__ import annotations
@@ -32,27 +34,18 @@ from perdl_client.learning.l4_start import l4_start
 Floats = NDArray[np.floating]
 
 
-def planted(seed: int, d: int, r_g: int, n: int, noise: float) -> Floats:
-    """Return samples of a planted dictionary of d atoms, as `perdl simulate synthetic` draws them."""
+def planted(seed: int, d: int, r_g: int, r_l: int, n: int, noise: float) -> tuple[Floats, Floats]:
+    """Return samples of a planted dictionary, as `perdl simulate synthetic` draws them, and its atoms."""
     s = load_settings().synthetic
-    return generate(
-        seed,
-        "client-1",
-        n_features=d,
-        n_global=r_g,
-        n_local=d - r_g,
-        n_samples=n,
-        sparsity=s.sparsity,
-        amplitude=s.amplitude,
-        noise=noise,
-        absence=0.0,
-    ).data
+    kind = {"sparsity": s.sparsity, "amplitude": s.amplitude, "noise": noise, "absence": 0.0}
+    made = generate(seed, "client-1", n_features=d, n_global=r_g, n_local=r_l, n_samples=n, **kind)
+    return made.data, np.hstack([made.global_dictionary, made.local_dictionary])
 
 
 def problems(seed: int) -> Iterator[tuple[str, Floats, int, list[str]]]:
     """Yield name, samples, number of atoms and settings."""
-    yield "planted, 50 x 2,000, r 50", planted(seed, 50, 10, 2000, 0.02), 50, []
-    yield "planted, 50 x 2,000, r 50, no noise", planted(seed, 50, 10, 2000, 0.0), 50, []
+    yield "planted, 50 x 2,000, r 50", planted(seed, 50, 10, 40, 2000, 0.02)[0], 50, []
+    yield "planted, 50 x 2,000, r 50, no noise", planted(seed, 50, 10, 40, 2000, 0.0)[0], 50, []
     folder = Path(os.environ.get("PERDL_DATA", "../shared/data")) / "mnist"
     if not folder.exists():
         print(f"no MNIST in {folder}", file=sys.stderr)
@@ -86,6 +79,29 @@ def start(Y: Floats, r: int, options: list[str], seed: int, cuts: tuple[float, .
     return time.process_time() - began, warm_up.objective(Y, D, coder)
 
 
+def share_found(truth: Floats, D: Floats) -> float:
+    """Return the share of true atoms that an atom of D has a cosine of 0.99 to."""
+    return float(np.mean(np.abs(truth.T @ D / np.linalg.norm(D, axis=0)).max(axis=1) > 0.99))
+
+
+def by_samples(seeds: int) -> None:
+    """Print how many planted atoms starts find of how many samples, and objectives of `l4` over those of ten starts."""
+    print("| d | planted | n_atoms | samples | found by warm-up | by l4 | objective (median / worst) |")
+    print("|---|---|---|---|---|---|---|")
+    for d, half, r in ((12, 6, 12), (20, 5, 10), (20, 5, 20), (30, 15, 30), (40, 10, 20), (40, 10, 40)):
+        for n in (2 * d, 3 * d, 5 * d, 20 * d):
+            found, ratios = [], []
+            for seed in range(seeds):
+                Y, truth = planted(seed, d, half, half, n, 0.05)
+                starts = [load_settings(FILES, [f"n_atoms={r}", f"start={one}"]) for one in ("warm-up", "l4")]
+                ends = [first_dictionary(Y, s, seed, "client-1", min_samples=5) for s in starts]
+                found.append([share_found(truth, D) for D in ends])
+                coder = starts[0].make_coder(rms(Y))
+                ratios.append(warm_up.objective(Y, ends[1], coder) / warm_up.objective(Y, ends[0], coder))
+            shares = " | ".join(f"{share:.2f}" for share in np.mean(found, axis=0))
+            print(f"| {d} | {2 * half} | {r} | {n} | {shares} | {np.median(ratios):.3f} / {max(ratios):.3f} |")
+
+
 def of_any_angle(seed: int) -> Iterator[tuple[str, Floats, Floats | None, int, int]]:
     """Yield name, samples, planted atoms, number of atoms and nonzeros of a sample."""
     for d, r, n in ((30, 30, 1000), (30, 12, 150)):
@@ -97,11 +113,6 @@ def of_any_angle(seed: int) -> Iterator[tuple[str, Floats, Floats | None, int, i
     for _, Y, _, options in problems(seed):
         if options:
             yield "MNIST, 784 x 500, r 30", Y, None, 30, 5
-
-
-def share_found(truth: Floats, D: Floats) -> float:
-    """Return the share of true atoms that an atom of D has a cosine of 0.99 to."""
-    return float(np.mean(np.abs(truth.T @ D / np.linalg.norm(D, axis=0)).max(axis=1) > 0.99))
 
 
 def by_learner(seeds: int) -> None:
@@ -151,11 +162,14 @@ def by_problem(seeds: int) -> None:
 
 def main() -> None:
     """Print a table."""
-    show, others = (by_learner, sys.argv[2:]) if sys.argv[1:2] == ["learners"] else (by_problem, sys.argv[1:])
+    tables = {"samples": by_samples, "learners": by_learner}
+    named = sys.argv[1] if len(sys.argv) > 1 and sys.argv[1] in tables else ""
+    seeds = sys.argv[2 if named else 1 :]
     with one_blas_thread():
-        show(int(others[0]) if others else 5)
+        tables.get(named, by_problem)(int(seeds[0]) if seeds else 5)
 
 
+FILES = Path(__file__).resolve().parent.parent / "configs" / "files.toml"
 CUTS = warm_up._CUTS
 
 if __name__ == "__main__":
