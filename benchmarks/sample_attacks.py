@@ -13,6 +13,8 @@ import numpy as np
 from hostile_server import HostileServer, Refused, Seen
 from numpy.typing import NDArray
 
+from common.errors import SettingsError
+
 Floats = NDArray[np.floating]
 ONE_CODE = ("learner=gradient", "coder=top-k", "n_nonzero=1", "aggregation=energy")
 QUICK_START = ("start=random", "warmup_steps=0", "local_restarts=0", "refine_steps=0", "min_usage=0")
@@ -145,9 +147,12 @@ def walked_threshold(server: HostileServer, rounds: int, n: int, step: float = 0
 
 FIRST = {
     "svd, no step": ("start=svd", "warmup_steps=0", "learner=gradient", "coder=hard-threshold", "threshold=0"),
-    "one restart, one code": ("n_restarts=1", "warmup_steps=20", "learner=gradient", "coder=top-k", "n_nonzero=1"),
+    "one restart, one code": ("start=warm-up", "n_restarts=1", "learner=gradient", "coder=top-k", "n_nonzero=1"),
     "svd, one code": ("start=svd", "warmup_steps=20", "learner=coordinate", "coder=top-k", "n_nonzero=1"),
-    "orthogonal, one code": ("n_restarts=1", "warmup_steps=20", "learner=orthogonal", "coder=top-k", "n_nonzero=1"),
+    "orthogonal, one code": ("start=warm-up", "n_restarts=1", "learner=orthogonal", "coder=top-k", "n_nonzero=1"),
+    "l4, one code": ("start=l4", "warmup_steps=20", "learner=orthogonal", "coder=top-k", "n_nonzero=1"),
+    "l4, one step": ("start=l4", "warmup_steps=1", "learner=orthogonal", "coder=top-k", "n_nonzero=1"),
+    "l4, gradient": ("start=l4", "warmup_steps=20", "learner=gradient", "coder=top-k", "n_nonzero=1"),
 }
 """Settings by which a first dictionary shows much of few samples."""
 
@@ -156,10 +161,11 @@ def first_dictionaries(server: HostileServer, r: int) -> Floats:
     """Ask for first dictionaries, each in a run of its own, with more atoms than samples if the terms allow it."""
     d, found = len(server.samples[0]), []
     for told in FIRST.values():
-        most = min(r, d) if "svd" in told[0] or "orthogonal" in told[2] else r
+        fits = "start=svd" in told or "start=l4" in told or "learner=orthogonal" in told
+        most = min(r, d) if fits else r
         try:
             found += server.start(*told, f"n_atoms={most}", "n_global=1", "min_usage=0", "local_restarts=0")
-        except Refused:
+        except (Refused, SettingsError):  # private runs have no l4
             continue
     return np.hstack(found) if found else np.zeros((d, 0))
 

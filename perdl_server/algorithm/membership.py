@@ -149,8 +149,8 @@ class Membership:
                 continue
             touched[those] = True
             leaving = rows[those] if pair else rows[[i]]
-            # The atoms of these clients move again, and so do those of the clients that share them.
-            moving = self.members[leaving].any(axis=0)
+            # Without the wrong member D^g_j moves, and with it all atoms of the clients that share it.
+            moving = self.members[rows[those]].any(axis=0)
             self.members[leaving, j] = False
             self.settled[:, moving] = 0
             self.distance[leaving, j] = np.inf

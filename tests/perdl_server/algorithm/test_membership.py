@@ -132,6 +132,19 @@ def test_nobody_leaves_while_the_distance_falls_and_for_some_rounds_after():
     assert play.some.members[:, 0].tolist() == [True, True, False, True]
 
 
+def test_after_a_false_member_left_the_other_atoms_of_all_its_fellows_are_watched_anew():
+    """D^g_j moves then, and with it all atoms of the clients that share it: their distances may stand still or grow."""
+    members = np.array([[1, 0, 0], [1, 1, 0], [1, 1, 0], [0, 0, 1], [0, 0, 1]], dtype=bool)
+    play = Play(members, 3, [(0, 0)])
+    play.off = 0.0
+    play.rounds(_SETTLED)
+    assert (play.some.settled[members] > 0).all()
+    play.rounds(1)
+    assert not play.some.members[0, 0]
+    assert not play.some.settled[:, :2].any()
+    assert play.some.settled[3:, 2].all()
+
+
 def test_two_members_that_differ_both_leave():
     play = Play([[True, True], [True, True], [False, True]], 0, [(0, 0)])
     play.rounds(40)
