@@ -41,7 +41,8 @@ class LearningSettings(SettingsTable):  # numpydoc ignore=PR01
     start: Literal["auto", "warm-up", "l4", "svd", "samples", "random", "identity"] = Field(
         "auto",
         description="a client's first dictionary; warm-up: learnt from random ones; l4: from one whose codes have "
-        "large fourth powers; auto: l4 for ten orthonormal atoms or more, else warm-up; samples: some of its samples",
+        "large fourth powers; auto: l4 for ten orthonormal atoms or more of four samples each, else warm-up; samples: "
+        "some of its samples",
     )
     warmup_steps: int = Field(20, ge=0, description="learner steps of the start, thresholds shrinking")
     warmup_threshold: float = Field(0.8, ge=0, description="threshold of the first warm-up step, in threshold_unit")

@@ -2,8 +2,8 @@
 
 ``warm-up`` learns from several random dictionaries, see :mod:`perdl_client.learning.warm_up`. ``l4``, ``svd``,
 ``identity`` and ``samples`` warm up atoms of large fourth powers, the left singular vectors, the first unit vectors, or
-samples. ``random`` is a random dictionary without warm-up. ``auto`` is ``l4`` for ten orthonormal atoms or more, else
-``warm-up``.
+samples. ``random`` is a random dictionary without warm-up. ``auto`` is ``l4`` for ten orthonormal atoms or more of four
+samples each, or of so many that ten starts take long, else ``warm-up``.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from perdl_client.learning.warm_up import LastStep, best_warm_up, plain_product,
 
 Floats = NDArray[np.floating]
 
-_FEW = 10
-"""Of fewer atoms ten random starts find more with few samples. So they do for atoms of any angle, where steps that
-refit codes are not stuck. See benchmarks/starts.py."""
+_FEW_ATOMS, _FEW_SAMPLES, _LARGE = 10, 4, 20_000
+"""Of fewer atoms, or of fewer samples an atom, ten random starts find more. So they do for atoms of any angle, where
+steps that refit codes are not stuck. From so many codes on ten starts take long. See benchmarks/starts.py."""
 
 _GUARD_PASSES = 8
 """Shortening samples turns singular vectors. After so many passes, those that one sample makes up are left out."""
@@ -87,7 +87,7 @@ def first_dictionary(
     SettingsError
         If the settings do not fit the data.
     """
-    d = Y.shape[0]
+    d, n = Y.shape
     r, size = check_fit(learning, d, name), rms(Y) if size is None else size
     learner, coder = LEARNERS[learning.learner], learning.make_coder(size)
     rng = stream(seed, name, "start")
@@ -98,7 +98,8 @@ def first_dictionary(
         learner, device = guarded(learner, min_samples), CPU
     start = learning.start
     if start == "auto":
-        start = "l4" if LEARNERS[learning.learner].orthonormal and r >= _FEW and product is plain_product else "warm-up"
+        may = r >= _FEW_ATOMS and LEARNERS[learning.learner].orthonormal and product is plain_product
+        start = "l4" if may and (n >= _FEW_SAMPLES * r or n * r > _LARGE) else "warm-up"
     if start == "random":
         return random_dictionary(rng, d, r, Y.dtype)
     if start == "warm-up":

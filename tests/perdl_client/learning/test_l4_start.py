@@ -67,19 +67,21 @@ def test_forty_planted_atoms_are_found_where_ten_random_starts_are_stuck(noise):
 
 
 @pytest.mark.parametrize(
-    ("taken", "r", "learner"),
+    ("taken", "d", "r", "n", "learner"),
     [
-        ("warm-up", 9, "orthogonal"),
-        ("l4", 10, "orthogonal"),
-        ("l4", 12, "orthogonal"),
-        ("warm-up", 12, "coordinate"),
-        ("warm-up", 12, "gradient"),
-        ("warm-up", 20, "online"),
+        ("warm-up", 12, 9, 150, "orthogonal"),
+        ("l4", 12, 10, 150, "orthogonal"),
+        ("l4", 12, 12, 48, "orthogonal"),
+        ("warm-up", 12, 12, 47, "orthogonal"),
+        ("l4", 150, 150, 150, "orthogonal"),  # ten starts of so many take long
+        ("warm-up", 12, 12, 150, "coordinate"),
+        ("warm-up", 12, 12, 150, "gradient"),
+        ("warm-up", 12, 20, 150, "online"),
     ],
 )
 @pytest.mark.parametrize("min_samples", [None, 5])
-def test_by_default_ten_orthonormal_atoms_or_more_start_from_fourth_powers(taken, r, learner, min_samples):
-    Y, _ = planted(5, 12, 150)
+def test_by_default_ten_orthonormal_atoms_or_more_start_from_fourth_powers(taken, d, r, n, learner, min_samples):
+    Y, _ = planted(5, d, n)
     told = {"n_atoms": r, "learner": learner, "coder": "top-k", "n_nonzero": 2, "n_restarts": 2, "warmup_steps": 4}
     by_default, named = (
         first_dictionary(Y, LearningSettings(**told, **start), 0, "ada", min_samples=min_samples)
