@@ -20,7 +20,7 @@ would drop all of the data if they are not sparse. The median over the clients i
 
 **matching.** The star, where a client has fewer than ten samples an atom. Its first dictionary is then off, and along a
 chain every later client is matched through it; around the medoid each is matched by itself. On synthetic data of 3.3 to
-8 samples an atom the chain was right on 3 to 20 of 20 seeds, the star on 9 to 20; of ten and more both were always
+8 samples an atom the chain was right on 5 to 20 of 20 seeds, the star on 9 to 20; of ten and more both were always
 right (``benchmarks/few_samples.py``).
 
 ``tests/perdl/check/test_check.py`` compares the rules with the best of a grid, on data of known truth.

@@ -511,7 +511,7 @@ def test_why_the_star_is_suggested_is_said_and_with_it_the_right_atoms_are_found
 
 @pytest.mark.parametrize("seed", [1, 4])
 def test_with_few_samples_the_suggested_star_is_right_where_the_chain_is_not(seed):
-    """Two seeds of ``benchmarks/few_samples.py``, with fewer rounds. Of 20 the star is right on 19, the chain on 6."""
+    """Two seeds of ``benchmarks/few_samples.py``, with fewer rounds. Of 20 the star is right on 19, the chain on 4."""
     kind = {"n_features": 20, "n_global": 5, "n_local": 5, "n_samples": 40, "noise": 0.05}
     truths = {f"site-{i:02d}": generate(seed, f"site-{i:02d}", **kind) for i in range(10)}
     data = {name: one.data - one.data.mean(axis=1, keepdims=True) for name, one in truths.items()}
