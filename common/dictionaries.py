@@ -10,9 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import linear_sum_assignment
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import maximum_bipartite_matching
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.intp]
@@ -143,6 +140,8 @@ def match_atoms(A: ArrayLike, B: ArrayLike) -> AtomMatch:
     -----
     Bottleneck assignment: a binary search over the distances, each step a maximum bipartite matching.
     """
+    from scipy.optimize import linear_sum_assignment  # takes a third of a client's imports
+
     A, B = _as_floats(A, B)
     if len(A) != len(B) or A.shape[1] < B.shape[1]:
         raise ValueError(f"dictionaries of shapes {A.shape} and {B.shape} cannot be paired atom by atom")
@@ -199,6 +198,9 @@ def mutual_coherence(D: ArrayLike) -> float:
 
 def _bottleneck(distances: Floats) -> float:
     """Return the smallest t such that the pairs at distance <= t give every column a row of its own."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import maximum_bipartite_matching
+
     least = distances.min(axis=0).max()
     if distances.shape[0] == distances.shape[1]:
         least = max(least, distances.min(axis=1).max())

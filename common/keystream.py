@@ -7,7 +7,6 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 
 def derived(key: bytes, purpose: str) -> bytes:
@@ -47,6 +46,8 @@ def normal(key: bytes, shape: tuple[int, ...]) -> NDArray[np.float64]:
     shape : tuple of int
         Shape of the result.
     """
+    from scipy.special import ndtri  # aggregated runs alone need it
+
     bits = keystream(key, 8 * int(np.prod(shape))).view("<u8") >> np.uint64(11)
     out: NDArray[np.float64] = ndtri((bits + 0.5) * 2.0**-53).reshape(shape)
     return out

@@ -23,7 +23,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.fft import dct, idct
 
 from common.errors import SettingsError
 from common.keystream import derived, keystream
@@ -65,6 +64,8 @@ class Mask:
         atoms : (d, r) array
             Atoms as the client knows them.
         """
+        from scipy.fft import dct  # masked runs alone need it
+
         for signs, order in self._passes if atoms.size else ():
             atoms = dct((atoms * signs)[order], axis=0, norm="ortho")
         return atoms
@@ -77,6 +78,8 @@ class Mask:
         atoms : (d, r) array
             Atoms as the server knows them.
         """
+        from scipy.fft import idct
+
         for signs, order in reversed(self._passes if atoms.size else ()):
             back = np.empty_like(atoms)
             back[order] = idct(atoms, axis=0, norm="ortho")

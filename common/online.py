@@ -21,7 +21,6 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
 
 from common.coders import Coder
 
@@ -106,6 +105,8 @@ def pass_over_atoms(D: Floats, B: Floats, A: Floats) -> tuple[Floats, Floats]:
     norms : (r,) array
         What the atoms were divided by: codes times these fit the same.
     """
+    from scipy.linalg import solve_triangular  # no other learner needs scipy
+
     used = np.flatnonzero(np.diag(A) > 0)
     out, norms = D.copy(), np.ones(D.shape[1], D.dtype)
     S = A[np.ix_(used, used)]

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.integer]
@@ -185,6 +184,8 @@ def _direction(gram: Floats, directions: Floats, support: Ints, best: Ints, r: i
 
 def _sparse_product(support: Ints, c: Floats, gram: Floats) -> Floats:
     """Return for each sample ``sum_i c_i gram[support_i]``, (n, r)."""
+    from scipy.sparse import csr_array  # no other coder needs scipy
+
     s, n = support.shape
     ends = np.arange(0, s * n + 1, s, dtype=np.int32)
     weights = c.T.astype(gram.dtype, order="C").ravel()

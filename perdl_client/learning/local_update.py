@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 
 from common.aggregations import AGGREGATIONS
 from common.arrays import host, namespace
@@ -303,10 +302,15 @@ def align(reference: Floats, D: Floats) -> tuple[Ints, Floats, int]:
         How many indices differ from the arg min of the distance.
     """
     distances = atom_distances(reference, D).astype(np.float64)
-    _, indices = linear_sum_assignment(distances**2)
+    nearest = distances.argmin(axis=1) if distances.size else np.empty(0, dtype=np.intp)
+    indices = nearest
+    if len(np.unique(nearest)) < len(nearest):  # else no other assignment is nearer
+        from scipy.optimize import linear_sum_assignment  # takes a third of a client's imports
+
+        _, indices = linear_sum_assignment(distances**2)
     inner = (reference * D[:, indices]).sum(axis=0)
     signs = np.where(inner < 0, -1, 1).astype(D.dtype)
-    reassigned = int(np.count_nonzero(distances.argmin(axis=1) != indices)) if distances.size else 0
+    reassigned = int(np.count_nonzero(nearest != indices))
     return indices, signs, reassigned
 
 

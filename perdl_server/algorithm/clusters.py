@@ -26,7 +26,6 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betainccinv
 
 from common.dictionaries import ABSENT, atom_distances
 
@@ -52,6 +51,8 @@ def chance_distance(d: int, n_pairs: int, chance: float = CHANCE) -> float:
     chance : float
         Probability for all pairs together (Bonferroni).
     """
+    from scipy.special import betainccinv
+
     if d < 2:
         return 0.0
     c = np.sqrt(betainccinv(0.5, (d - 1) / 2, min(chance / max(n_pairs, 1), 1.0)))

@@ -34,7 +34,6 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import chdtri
 
 Floats = NDArray[np.floating]
 Bools = NDArray[np.bool_]
@@ -242,4 +241,6 @@ def noise_factor(d: int) -> float:
     d : int
         Number of features.
     """
+    from scipy.special import chdtri
+
     return float(np.sqrt(chdtri(max(d - 1, 1), _UNLIKELY) / max(d - 1, 1)))

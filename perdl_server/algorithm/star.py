@@ -24,7 +24,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 
 from common.dictionaries import atom_distances
 
@@ -106,6 +105,8 @@ def pair_atoms(A: Floats, B: Floats) -> tuple[Ints, Floats]:
     distances : (r_a,) array
         The distance of each pair.
     """
+    from scipy.optimize import linear_sum_assignment  # no chain needs it
+
     distances = atom_distances(A, B).astype(np.float64)
     rows, indices = linear_sum_assignment(distances**2)
     return indices, distances[rows, indices]

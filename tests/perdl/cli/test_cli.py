@@ -252,7 +252,7 @@ def test_mnist_published_beats_one_client_alone(tmp_path, mnist):
 
 
 def test_imports_stay_light():
-    heavy = ("torch", "ray", "matplotlib", "PIL", "torchvision", "pyarrow", "h5py")
+    heavy = ("torch", "ray", "matplotlib", "PIL", "torchvision", "pyarrow", "h5py", "scipy")
     code = f"import sys, {{}}; print(*[m for m in {heavy} if m in sys.modules])"
     sides = ("perdl_client.app", "perdl_client.node.loop", "perdl_server.app")
     for module in ("perdl", "perdl.cli.app", "perdl.plots", "perdl.report.page", "perdl.report.figures", *sides):
