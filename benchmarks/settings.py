@@ -26,7 +26,7 @@ from perdl.experiments.real_methods import Centred, errors, federated, first_dic
 
 PRESET = Path(__file__).resolve().parent.parent / "configs" / "files.toml"
 SKIPPED = {"mnist", "wine-shift", "diabetes-shift"}  # MNIST is slow, the others are like their sets without shift
-SHORT = {"rounds": 15, "n_restarts": 2, "local_restarts": 0}
+SHORT = {"rounds": 15, "start": "warm-up", "n_restarts": 2, "local_restarts": 0}
 KS = (3, 5)
 COLUMNS = [f"{strategy} {k}" for strategy in ("alone", "federated") for k in KS]
 
