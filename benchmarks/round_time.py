@@ -3,7 +3,7 @@
     python benchmarks/round_time.py [in-process] [ray] [processes] [stock] [fifty]
 
 Prints the median, least and largest time between the ends of two rounds, as the server writes them, and the fewest
-clients that answered in one. `fifty` runs only when it is named: 50 clients for 200 rounds take 20 minutes.
+clients that answered in one. `fifty` runs only when it is named: 50 clients for 200 rounds take 11 minutes.
 """
 
 from __future__ import annotations
