@@ -195,13 +195,13 @@ def test_full_and_read_only_disks_on_either_side_cost_rounds_not_results(process
 
 def test_a_simulation_on_a_full_disk_shows_what_it_found_and_names_the_file(processes, small_disks):
     folder = small_disks[0] / "run"
-    process = processes.start("run", "simulate", *RUN[:2], "-c", "rounds=150", *RUN[4:], "--output", folder)
+    process = processes.start("run", "simulate", *RUN[:2], "-c", "rounds=1000", *RUN[4:], "--output", folder)
     processes.wait_for(lambda: (folder / "rounds.jsonl").exists())
     fill(small_disks[0])
     assert process.wait(60) == 1
     told = processes.log("run")
     assert re.search("client-2 .* 200 .* 6 ", told)
-    assert "150 rounds" in told
+    assert "1000 rounds" in told
     assert f"perdl: cannot write {folder}/summary.json: No space left on device" in told
     assert told.count("No space left on device") <= 5, told
     assert "Traceback" not in told

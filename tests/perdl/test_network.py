@@ -41,7 +41,7 @@ hosts_needed = [
 ]
 PERDL = [sys.executable, "-m", "perdl"]
 NAMES = ("client-1", "client-2")
-ROUNDS = 10
+ROUNDS = 20
 VALUES = {
     "n_clients": 2,
     "rounds": ROUNDS,
