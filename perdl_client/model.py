@@ -16,8 +16,7 @@ from common.files import ForeignFileError, read_record, write_record
 from common.simulation import is_simulation
 from perdl_client.data.preprocessing import Preprocessing
 from perdl_client.data.windows_patches import Cut
-from perdl_client.learning.local_update import relative_error
-from perdl_client.learning.measures import measured
+from perdl_client.learning.measures import measured, relative_error
 from perdl_client.learning.missing import codes_of, observed_residual, pursuit
 
 Floats = NDArray[np.floating]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from common.files import ForeignFileError, read_record, write_record
 from common.protocol import Scalar, pack, unpack
-from perdl_client.learning.client import NOTHING_SEEN, Watch
+from perdl_client.learning.restart import NOTHING_SEEN, Watch
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.intp]

@@ -21,7 +21,7 @@ from common.threads import one_blas_thread
 from perdl.experiments.federation import Client, first_dictionaries, independent, pooled
 from perdl.experiments.images import deal_mnist
 from perdl.results.run_result import read_run
-from perdl_client.learning.local_update import relative_error
+from perdl_client.learning.measures import relative_error
 
 Floats = NDArray[np.floating]
 

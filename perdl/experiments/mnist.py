@@ -34,7 +34,7 @@ from perdl.experiments.images import Images, deal_digits, deal_mnist
 from perdl.experiments.mnist_figures import draw
 from perdl.experiments.strategies import Learned, learn, main_strategy
 from perdl_client.learning.initialization import check_fit
-from perdl_client.learning.local_update import relative_error
+from perdl_client.learning.measures import relative_error
 
 Floats = NDArray[np.floating]
 Progress = Callable[[str], object]

@@ -21,7 +21,8 @@ from common.learning_settings import LearningSettings
 from common.rng import stream
 from common.statistics import rms
 from perdl_client.learning.device import CPU, Device
-from perdl_client.learning.guard import guarded, guarded_step, made_of_many, passed
+from perdl_client.learning.guard import made_of_many, passed
+from perdl_client.learning.guarded_step import guarded, guarded_step
 from perdl_client.learning.l4_start import l4_start
 from perdl_client.learning.missing import zero_filled
 from perdl_client.learning.samples_start import samples_start

@@ -7,7 +7,6 @@ algorithms 3 (``local_update``) and 6 (``local_dictionary_refinement``).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +15,14 @@ from common.aggregations import AGGREGATIONS
 from common.arrays import host, namespace
 from common.blocks import Columns, blocks, in_memory, whole
 from common.coders import SELECTING, Coder
-from common.dictionaries import atom_distances
 from common.learners import Learner, Product, product
-from common.polar import polar_factor
+from perdl_client.learning.alignment import new_shared, retract
 from perdl_client.learning.device import CPU, Device
-from perdl_client.learning.guard import SHARE, guarded_step, known
+from perdl_client.learning.guard import SHARE
 from perdl_client.learning.guard_blocks import movable, weighted_sums
-from perdl_client.learning.missing import complete, gaps, observed_residual, zero_filled
+from perdl_client.learning.guarded_step import guarded_step, known
+from perdl_client.learning.measures import relative_error
+from perdl_client.learning.missing import complete, gaps, zero_filled
 from perdl_client.learning.sweep import Swept, sweep
 
 Floats = NDArray[np.floating]
@@ -109,7 +109,7 @@ def local_update(
     global_dictionary : (d, r_g) array
         D^g as received.
     local_dictionary : (d, r_l) array
-        The client's own atoms; see :func:`retract`.
+        The client's own atoms; see :func:`.alignment.retract`.
     learner : Learner
         Whose step is done.
     coder : Coder
@@ -157,7 +157,7 @@ def local_update(
     moment = step.moment
     if moment is None:
         moment = product(F, X) if seen is None else seen.product(seen.rest, seen.codes)
-    new = _new_shared(global_dictionary, step.dictionary, moment, moves)
+    new = new_shared(global_dictionary, step.dictionary, moment, moves)
     kept, rest, sent = new.kept, new.rest, new.sent
     own = step.dictionary[:, rest]
     if moves is not None and not moves[rest].all():  # own atoms stay here, and may learn from few samples
@@ -190,7 +190,7 @@ def local_update(
 
 def _of_sums(D_g: Floats, D: Floats, swept: Swept, coder: Coder, n: int, *, guarded: bool) -> LocalUpdate:
     """Return the update with dictionary ``D``, all of whose atoms may move."""
-    new = _new_shared(D_g, D, swept.moment, swept.users > 0 if guarded else None)  # an idle atom goes back as it came
+    new = new_shared(D_g, D, swept.moment, swept.users > 0 if guarded else None)  # an idle atom goes back as it came
     nonzeros = int(swept.users.sum())
     return LocalUpdate(
         global_dictionary=new.atoms,
@@ -223,7 +223,7 @@ def _guarded_by_blocks(
     if not (seen.moves.all() and (seen.weights == 1).all()):
         moment, second = weighted_sums(Y, D, coder, seen)
     stepped = learner.of_sums(D, moment, second, step_size)
-    new = _new_shared(D_g, stepped, moment, seen.moves)
+    new = new_shared(D_g, stepped, moment, seen.moves)
     own = stepped[:, new.rest]
     if not seen.moves[new.rest].all():  # own atoms stay here, and may learn from few samples
         own = learner.of_sums(D, swept.moment, swept.second_moment, step_size)[:, new.rest]
@@ -253,100 +253,6 @@ def _relative(swept: Swept) -> float:
 def _objective(swept: Swept, coder: Coder) -> float:
     misfit = swept.misfit if _relative(swept) > np.finfo(swept.moment.dtype).eps else 0.0
     return float(misfit + coder.penalty * int(swept.users.sum()))
-
-
-class _NewShared(NamedTuple):
-    """The client's new versions of the global atoms: which columns they are, and which of them moved."""
-
-    kept: Ints
-    rest: Ints
-    sent: NDArray[np.bool_]
-    atoms: Floats
-    procrustes: Floats
-    reassigned: int
-
-
-def _new_shared(D_g: Floats, D: Floats, moment: Floats, moves: NDArray[np.bool_] | None) -> _NewShared:
-    """Find the global atoms in the dictionary ``D`` after a step; ``moves`` are the atoms that the guard lets move."""
-    r_g = D_g.shape[1]
-    if moves is None:
-        kept, signs, reassigned = align(D_g, D)
-        sent = np.ones(r_g, dtype=bool)
-    else:  # what goes back for an atom is what this atom became: an own one is not guarded all the time
-        kept, sent, reassigned = np.arange(r_g), moves[:r_g], 0
-        signs = np.where((D_g * D[:, :r_g]).sum(axis=0) < 0, -1, 1).astype(D.dtype)
-    shared = np.where(sent, D[:, kept] * signs, D_g)
-    stretch = shared.T @ (moment[:, kept] * signs)
-    stretch = np.where(sent & sent[:, None], (stretch + stretch.T) / 2, stretch.dtype.type(0))
-    rest = np.delete(np.arange(D.shape[1]), kept)
-    return _NewShared(kept, rest, sent, shared, shared @ stretch if r_g else shared, reassigned)
-
-
-def align(reference: Floats, D: Floats) -> tuple[Ints, Floats, int]:
-    """Find the atoms of ``D`` that continue those of ``reference``.
-
-    Parameters
-    ----------
-    reference : (d, r_g) array
-        Atoms in the wanted order, with the wanted signs.
-    D : (d, r) array
-        Dictionary with ``r >= r_g``.
-
-    Returns
-    -------
-    indices : (r_g,) int
-        One atom of ``D`` for each of ``reference``, all different.
-    signs : (r_g,) array, +1 or -1
-        ``D[:, indices] * signs`` points the same way as ``reference``; sign(0) is +1.
-    reassigned : int
-        How many indices differ from the arg min of the distance.
-    """
-    distances = atom_distances(reference, D).astype(np.float64)
-    nearest = distances.argmin(axis=1) if distances.size else np.empty(0, dtype=np.intp)
-    indices = nearest
-    if len(np.unique(nearest)) < len(nearest):  # else no other assignment is nearer
-        from scipy.optimize import linear_sum_assignment  # takes a third of a client's imports
-
-        _, indices = linear_sum_assignment(distances**2)
-    inner = (reference * D[:, indices]).sum(axis=0)
-    signs = np.where(inner < 0, -1, 1).astype(D.dtype)
-    reassigned = int(np.count_nonzero(nearest != indices))
-    return indices, signs, reassigned
-
-
-def retract(global_dictionary: Floats, local_dictionary: Floats) -> Floats:
-    r"""Move the local block off a new D^g.
-
-    .. math:: D^l \leftarrow \mathrm{Polar}((I - P_{D^g}) D^l)
-
-    After averaging, ``[D^g D^l]`` is no longer orthonormal. This makes D^l orthonormal and orthogonal to D^g, which
-    stays as it is.
-
-    Parameters
-    ----------
-    global_dictionary : (d, r_g) array
-        D^g with any atoms; only their span matters.
-    local_dictionary : (d, r_l) array
-        The local block, ``r_g + r_l <= d``.
-
-    Returns
-    -------
-    (d, r_l) array with orthonormal columns, orthogonal to D^g
-    """
-    if 0 in (global_dictionary.shape[1], local_dictionary.shape[1]):
-        return local_dictionary
-    xp, r_g = namespace(global_dictionary), global_dictionary.shape[1]
-    Q, _ = xp.linalg.qr(global_dictionary)
-    M = local_dictionary
-    for _ in range(2):  # once is not accurate if atoms lie near the span; twice is
-        M = M - Q @ (Q.T @ M)
-    U, s, Vt = xp.linalg.svd(M, full_matrices=False)
-    if s[-1] > 0.1:
-        rotated: Floats = U @ Vt
-        return rotated
-    # In the complement's coordinates, an atom inside the span of D^g is completed off it too.
-    complement: Floats = xp.linalg.qr(global_dictionary, mode="complete")[0][:, r_g:]
-    return complement @ polar_factor(complement.T @ local_dictionary)
 
 
 def refine_local_dictionary(
@@ -438,19 +344,3 @@ def residual_sums(
         moment += rest @ X.T
         second += X @ X.T
     return host(moment), host(second)
-
-
-def relative_error(Y: Floats, D: Floats, X: Floats) -> float:
-    """Return ``||Y - D X||_F / ||Y||_F`` over the observed entries; 0 if all are zero.
-
-    Parameters
-    ----------
-    Y : (d, n) array
-        Samples in columns.
-    D : (d, r) array
-        Dictionary.
-    X : (r, n) array
-        Codes.
-    """
-    size = np.linalg.norm(zero_filled(Y))
-    return float(np.linalg.norm(observed_residual(Y, D @ X)) / size) if size > 0 else 0.0

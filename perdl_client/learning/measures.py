@@ -129,3 +129,19 @@ def measured(Y: Columns, D: Floats, coder: Coder, n_global: int | None = None) -
 def _parts(Y: Columns, r: int) -> Iterable[Floats]:
     """Return the blocks of samples; all at once if some are incomplete, for they are filled in from all."""
     return [Y] if not isinstance(Y, Stream) and gaps(Y) is not None else blocks(Y, r)
+
+
+def relative_error(Y: Floats, D: Floats, X: Floats) -> float:
+    """Return ``||Y - D X||_F / ||Y||_F`` over the observed entries; 0 if all are zero.
+
+    Parameters
+    ----------
+    Y : (d, n) array
+        Samples in columns.
+    D : (d, r) array
+        Dictionary.
+    X : (r, n) array
+        Codes.
+    """
+    size = np.linalg.norm(zero_filled(Y))
+    return float(np.linalg.norm(observed_residual(Y, D @ X)) / size) if size > 0 else 0.0

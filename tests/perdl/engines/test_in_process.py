@@ -19,8 +19,9 @@ from common.settings import load_settings
 from common.synthetic import generate
 from perdl.engines.in_process import InProcessGrid, run_in_process, simulation
 from perdl_client.app import app as client_app
+from perdl_client.learning.alignment import retract
 from perdl_client.learning.initialization import first_dictionary
-from perdl_client.learning.local_update import local_update, retract
+from perdl_client.learning.local_update import local_update
 from perdl_server.algorithm.matching import MatchingError, global_matching
 from perdl_server.app import app as server_app
 from perdl_server.app import run

@@ -19,7 +19,7 @@ from perdl.experiments.federation import Client, first_dictionaries, perma, used
 from perdl.experiments.images import deal_digits, deal_mnist
 from perdl.experiments.mnist import run
 from perdl.experiments.strategies import Learned, finish, learn
-from perdl_client.learning.local_update import relative_error
+from perdl_client.learning.measures import relative_error
 
 SETTINGS = {
     "n_clients": 3,

@@ -12,8 +12,9 @@ from common.dictionaries import dictionary_distance
 from common.learners import LEARNERS
 from common.settings import settings_from_values
 from common.synthetic import generate
-from perdl_client.learning.client import NOTHING_SEEN, ClientLearner, Watch, restart_local_dictionary
-from perdl_client.learning.local_update import retract
+from perdl_client.learning.alignment import retract
+from perdl_client.learning.client import ClientLearner
+from perdl_client.learning.restart import NOTHING_SEEN, Watch, restart_local_dictionary
 from perdl_client.learning.warm_up import objective, warm_up
 
 CODER = HardThreshold(0.15)

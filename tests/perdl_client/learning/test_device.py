@@ -25,10 +25,12 @@ from perdl_client.app import app as client_app
 from perdl_client.data.memory import Memory
 from perdl_client.learning import device as module
 from perdl_client.learning import sweep as sweeping
-from perdl_client.learning.client import ClientLearner, restart_local_dictionary
+from perdl_client.learning.alignment import retract
+from perdl_client.learning.client import ClientLearner
 from perdl_client.learning.device import CPU, Device, why_on_host
 from perdl_client.learning.initialization import first_dictionary
-from perdl_client.learning.local_update import local_update, refine_local_dictionary, retract
+from perdl_client.learning.local_update import local_update, refine_local_dictionary
+from perdl_client.learning.restart import restart_local_dictionary
 from perdl_client.learning.sweep import sweep
 from perdl_client.learning.warm_up import best_warm_up, objective
 from perdl_client.node.runner import node_config

@@ -11,7 +11,7 @@ from perdl.perma import perma
 from perdl_client.data.held_out import HeldOut
 from perdl_client.learning.client import ClientLearner
 from perdl_client.learning.evaluation import error, evaluate, gain_interval, learn_alone, residual_energies
-from perdl_client.learning.local_update import relative_error
+from perdl_client.learning.measures import relative_error
 
 
 def drawn(seed=0, d=12, r=8, m=60):

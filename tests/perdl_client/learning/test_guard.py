@@ -19,7 +19,8 @@ from common.synthetic import generate
 from perdl_client.data.mnist import load_mnist
 from perdl_client.learning import guard
 from perdl_client.learning.client import ClientLearner
-from perdl_client.learning.guard import SHARE, Coded, guarded_step, passed, rounded
+from perdl_client.learning.guard import SHARE, passed, rounded
+from perdl_client.learning.guarded_step import Coded, guarded_step
 from perdl_client.learning.local_update import local_update
 from perdl_client.learning.received import check_received
 

@@ -10,7 +10,9 @@ from common.coders import OMP, HardThreshold, TopK
 from common.dictionaries import dictionary_distance
 from common.learners import LEARNERS, Learner, Step
 from common.synthetic import generate
-from perdl_client.learning.local_update import align, local_update, refine_local_dictionary, relative_error, retract
+from perdl_client.learning.alignment import align, retract
+from perdl_client.learning.local_update import local_update, refine_local_dictionary
+from perdl_client.learning.measures import relative_error
 
 CODER = HardThreshold(0.15)
 
