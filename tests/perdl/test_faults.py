@@ -71,10 +71,11 @@ def test_answers_that_are_announced_and_never_come_hold_up_nobody_for_long(proce
 
 
 def test_a_straggler_is_dropped_and_welcome_again_and_who_comes_late_is_aligned(processes):
-    n_clients = ["-c", "n_clients=4", "-c", "quorum=2", "-c", "join_timeout=30", "-c", "round_timeout=2"]
-    processes.server(*n_clients, "-c", "rounds=100000", "-c", "tolerance=0")
-    for i in (1, 2):
+    for i in (1, 2):  # they come before the server, which waits in vain for the others
         processes.client(f"client-{i}")
+        processes.wait_for(lambda i=i: "waiting" in processes.log(f"client-{i}"))
+    n_clients = ["-c", "n_clients=4", "-c", "quorum=2", "-c", "join_timeout=15", "-c", "round_timeout=2"]
+    processes.server(*n_clients, "-c", "rounds=100000", "-c", "tolerance=0")
     processes.wait_for_round(2)  # client-4 never comes
     assert [row["clients"] for row in processes.rounds()][:2] == [2, 2]
 

@@ -105,8 +105,9 @@ def test_interrupting_the_server_saves_what_was_done_and_frees_everything(proces
 
 def test_killing_the_server_leaves_no_process_and_ends_the_clients(processes):
     server = processes.server(*SYNTHETIC, "-c", "rounds=100000")
+    processes.wait_for(lambda: "waiting for 2 clients" in processes.log("server"))
     for i in (1, 2):
-        processes.client(f"client-{i}", "--wait", "15")
+        processes.client(f"client-{i}", "--wait", "5")
     processes.wait_for_round(3)
     server.kill()
     for i in (1, 2):
