@@ -42,6 +42,9 @@ _CANDIDATES = 12
 _JUDGES = 9
 """Clients that fit the others, to which each of many clients is compared."""
 
+_ENTRIES = 2**20
+"""Numbers of many clients that are held at once: 8 MB."""
+
 
 def star_paths(dictionaries: Sequence[Floats], n_paths: int) -> tuple[Ints, Floats, int]:
     """Pair the centre's ``n_paths`` most shared atoms with one atom of every client.
@@ -163,16 +166,39 @@ def misfits(dictionaries: Sequence[Floats], indices: Ints, unrelated: Floats) ->
     # Two clients differ from each other, so neither is the misfit. In one dimension all atoms are the same.
     if N < 3 or n_global == 0 or unrelated[0] == 0:
         return []
-    atoms = [D[:, chosen] for D, chosen in zip(dictionaries, indices, strict=True)]
     judges = np.arange(N)
     if N > _ENOUGH:
         drawn = np.sort(np.random.default_rng(N).permutation(N)[:_ENOUGH])
-        judges = drawn[np.argsort(_fits(atoms, drawn, drawn), kind="stable")[:_JUDGES]]
-    far = np.flatnonzero(_fits(atoms, np.arange(N), judges) > 0.8 * unrelated[0])
+        judges = drawn[np.argsort(_fits(dictionaries, indices, drawn, drawn), kind="stable")[:_JUDGES]]
+    far = np.flatnonzero(_fits(dictionaries, indices, np.arange(N), judges) > 0.8 * unrelated[0])
     return far.tolist() if len(far) <= N / 2 else []
 
 
-def _fits(atoms: Sequence[Floats], clients: Ints, judges: Ints) -> Floats:
+def _fits(dictionaries: Sequence[Floats], indices: Ints, clients: Ints, judges: Ints) -> Floats:
     """Return for each client the median over its atoms of the median distance to those of the judges."""
-    found = [np.median([pair_atoms(atoms[i], atoms[k])[1] for k in judges if k != i], axis=0) for i in clients]
-    return np.asarray(np.median(found, axis=1))
+    theirs = [dictionaries[k][:, indices[k]] for k in judges]
+    (d, m), fits = theirs[0].shape, np.empty(len(clients))
+    at_once = max(1, _ENTRIES // (m * max(d, len(judges) * m)))
+    for start in range(0, len(clients), at_once):
+        some = clients[start : start + at_once]
+        atoms = np.stack([dictionaries[i][:, indices[i]] for i in some])
+        edges = np.array([_edges(B, atoms) for B in theirs])
+        typical = np.median(edges, axis=0)
+        for k, judge in enumerate(judges):  # nobody judges itself
+            for i in np.flatnonzero(some == judge):
+                typical[i] = np.median(np.delete(edges[:, i], k, axis=0), axis=0)
+        fits[start : start + at_once] = np.median(typical, axis=1)
+    return fits
+
+
+def _edges(B: Floats, many: Floats) -> Floats:
+    """Return the distances (M, m) of the atoms of M dictionaries (M, d, m) to the atoms of ``B`` of each pairing."""
+    from scipy.optimize import linear_sum_assignment  # no chain needs it
+
+    distances = atom_distances(many, np.broadcast_to(B, many.shape)).astype(np.float64)
+    nearest = np.sort(distances.argmin(axis=2), axis=1)
+    edges: Floats = distances.min(axis=2)
+    # Where each has a nearest atom of its own, no other pairing costs less.
+    for i in np.flatnonzero((nearest[:, 1:] == nearest[:, :-1]).any(axis=1)):
+        edges[i] = distances[i][linear_sum_assignment(distances[i] ** 2)]
+    return edges

@@ -6,9 +6,11 @@ import itertools
 
 import numpy as np
 import pytest
+from scipy.optimize import linear_sum_assignment
 
 from common.dictionaries import atom_distances, dictionary_distance
 from common.synthetic import generate
+from perdl_server.algorithm import star
 from perdl_server.algorithm.matching import global_matching
 from perdl_server.algorithm.null import path_null
 from perdl_server.algorithm.star import misfits, star_paths
@@ -170,6 +172,31 @@ def test_where_most_fit_nobody_and_of_two_nobody_is_named():
     assert misfits(Ds, global_matching(Ds, 2, method="star").indices, unrelated) == []
     assert misfits(Ds[:2], global_matching(Ds[:2], 2).indices, unrelated) == []
     assert misfits(Ds, global_matching(Ds, 0).indices, unrelated) == []
+
+
+@pytest.mark.parametrize("at_once", [1, 500, 2**20])
+@pytest.mark.parametrize(("N", "d", "m"), [(3, 2, 2), (9, 3, 3), (20, 5, 4), (50, 30, 6)])
+def test_naming_is_by_medians_of_the_cheapest_pairings(N, d, m, at_once, monkeypatch):
+    """Atoms of any angle, so that nearest ones coincide; by a plain loop, for every bound between two clients."""
+    monkeypatch.setattr(star, "_ENTRIES", at_once)
+    rng = np.random.default_rng(N)
+    Ds = [rng.standard_normal((d, m + 2)) for _ in range(N)]
+    Ds = [D / np.linalg.norm(D, axis=0) for D in Ds]
+    indices = np.array([rng.permutation(m + 2)[:m] for _ in range(N)])
+    atoms = [D[:, chosen] for D, chosen in zip(Ds, indices, strict=True)]
+    fits, coincide = np.empty(N), 0
+    for i in range(N):
+        edges = []
+        for k in set(range(N)) - {i}:
+            distances = atom_distances(atoms[i], atoms[k])
+            edges.append(distances[linear_sum_assignment(distances**2)])
+            coincide += len(set(distances.argmin(axis=1))) < m
+        fits[i] = np.median(np.median(edges, axis=0))
+    assert coincide
+    order = np.argsort(fits)
+    for n_far in range(N // 2 + 1):
+        bound = (fits[order[-n_far - 1]] + fits[order[-n_far]]) / 2 if n_far else fits.max() + 0.01
+        assert misfits(Ds, indices, np.full(m, bound / 0.8)) == sorted(order[N - n_far :])
 
 
 def test_naming_sees_every_client_where_there_are_many():
