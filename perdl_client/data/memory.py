@@ -171,7 +171,9 @@ def memory_of(context: Context) -> Memory:
     context : flwr.app.Context
         The node's context.
     """
-    memory: Memory = vars(context).setdefault(_NAME, Memory())
+    if _NAME not in vars(context):
+        vars(context)[_NAME] = Memory()
+    memory: Memory = vars(context)[_NAME]
     return memory
 
 
