@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import _thread
 import importlib.util
 import json
 import logging
 import os
 import shutil
+import signal
 import socket
 import sys
 import tempfile
+import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from flwr.app import Context
@@ -27,13 +31,16 @@ from perdl.engines.in_process import simulation
 from perdl_client.data.sources import client_names
 from perdl_client.identity import NAMES
 from perdl_server.app import run
-from perdl_server.results import stop_run_in
+from perdl_server.results import STOP
 
 ADDRESS = "RAY_ADDRESS"
 """Ray's environment variable with the address of a cluster, such as ``127.0.0.1:6379``."""
 
 _ACTORS = {"num_cpus": 1, "num_gpus": 0.0, "max_restarts": -1, "max_task_retries": 1}
 """What Flower hands to Ray for each actor. Without restarts an actor that died would fail all messages it is given."""
+
+_PATIENCE = 5.0
+"""Seconds that clients which still compute have after an interrupted run."""
 
 _LONGEST = 120_000
 """Most bytes of clients' names: Linux takes 131,072 in a variable of the environment."""
@@ -64,12 +71,7 @@ def run_in_ray(settings: Settings, log: Path) -> None:
     with _own_environment(Path(settings.output)), simulation(), logged_to(log), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with _ray(_told(settings)):
-            try:
-                _run(settings)
-            except KeyboardInterrupt:
-                # The ServerApp is in another thread, which the interrupt does not reach.
-                stop_run_in(Path(settings.output))
-                raise
+            _run(settings)
 
 
 def _told(settings: Settings) -> dict[str, str]:
@@ -131,28 +133,87 @@ def _run(settings: Settings) -> None:
     from perdl_client.app import app as client_app
 
     server_app = ServerApp()
-    interrupts: list[KeyboardInterrupt] = []
-
-    # run_simulation passes no run configuration, so the function holds the settings.
-    @server_app.main()
-    def main(grid: Grid, context: Context) -> None:
-        try:
-            run(settings, grid)
-        except KeyboardInterrupt as interrupt:  # Flower hands on no such exception, and its thread would print this one
-            interrupts.append(interrupt)
-
     flower, end_actors = logging.getLogger("flwr"), BasicActorPool.terminate_all_actors
     level = flower.level
-    flower.setLevel(logging.ERROR)  # it says that this function will go
-    # Flower asks actors to end themselves, which counts as a death to recover from. Ray ends them with the connection.
-    BasicActorPool.terminate_all_actors = lambda self: None  # type: ignore[method-assign]
+    with _interrupts_in_order(Path(settings.output)) as interrupted:
+        # run_simulation passes no run configuration, so the function holds the settings.
+        @server_app.main()
+        def main(grid: Grid, context: Context) -> None:
+            try:
+                interrupted.check()
+                run(settings, grid)
+            except KeyboardInterrupt:  # Flower hands on no such exception, and its thread would print this one
+                interrupted.end()
+
+        flower.setLevel(logging.ERROR)  # it says that this function will go
+        # Flower asks actors to end themselves, which counts as a death to recover from. Ray ends them with the
+        # connection. Flower's threads that are still waiting for one would tell of its end as of a fault.
+        BasicActorPool.terminate_all_actors = (  # type: ignore[method-assign]
+            lambda self: flower.setLevel(logging.CRITICAL + 1)
+        )
+        try:
+            run_simulation(server_app, client_app, settings.n_clients, backend_config={"client_resources": {**_ACTORS}})
+        finally:
+            BasicActorPool.terminate_all_actors = end_actors  # type: ignore[method-assign]
+            flower.setLevel(level)
+        interrupted.check()
+
+
+class _Interrupted:
+    """Whether a run was asked to end, and whether it is time to wait no longer for clients."""
+
+    def __init__(self, *, in_main_thread: bool) -> None:
+        self.in_main_thread = in_main_thread
+        self.asked = threading.Event()
+        self.cut_off = threading.Timer(_PATIENCE, _interrupt_main)
+        self.cut_off.daemon = True
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if the run was asked to end."""
+        if self.asked.is_set():
+            raise KeyboardInterrupt
+
+    def end(self) -> None:
+        """Give clients that still compute a while: the run is over, but Flower's threads wait for them."""
+        self.asked.set()
+        if self.in_main_thread:
+            self.cut_off.start()
+
+
+def _interrupt_main() -> None:
+    """Interrupt the main thread, also where it waits for another one: where there is such a thing, by a signal."""
+    if sys.platform == "win32":
+        _thread.interrupt_main()
+    else:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+@contextmanager
+def _interrupts_in_order(folder: Path) -> Iterator[_Interrupted]:
+    """Let a first interrupt end the run in order, by the file that the ServerApp heeds, and a second one at once.
+
+    The ServerApp is in another thread, which an interrupt does not reach.
+    """
+    interrupted = _Interrupted(in_main_thread=threading.current_thread() is threading.main_thread())
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        interrupted.check()
+        interrupted.asked.set()
+        with suppress(OSError):
+            (folder / STOP).touch()
+
+    before: dict[int, Any] = {}
+    if interrupted.in_main_thread:
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: handler for number, handler in before.items() if callable(handler)}
     try:
-        run_simulation(server_app, client_app, settings.n_clients, backend_config={"client_resources": {**_ACTORS}})
+        for number in before:
+            signal.signal(number, ask)
+        yield interrupted
     finally:
-        BasicActorPool.terminate_all_actors = end_actors  # type: ignore[method-assign]
-        flower.setLevel(level)
-    if interrupts:
-        raise interrupts[0]
+        interrupted.cut_off.cancel()
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
@@ -160,6 +221,7 @@ def _own_environment(folder: Path) -> Iterator[None]:
     """Keep Flower's files in ``folder``, and leave the environment as it was."""
     before = dict(os.environ)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")  # else a thread of an ended run could start another Ray
     os.environ.setdefault("FLWR_HOME", str(folder.resolve() / "flower"))
     try:
         yield

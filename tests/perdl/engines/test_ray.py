@@ -1,8 +1,8 @@
 """Clients in Ray actors: same bits as in one process, whatever dies, on this machine and on a cluster."""
 
-import glob
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -54,14 +54,16 @@ def same(folder, a, b):
 
 def test_an_actor_that_dies_changes_no_bit_and_nothing_is_left(simulate, tmp_path):
     pytest.importorskip("ray")  # extra: simulation
-    before, settings = set(glob.glob("/tmp/ray-*")), ("n_clients=3", "rounds=12", "tolerance=0", "synthetic.noise=0.1")
-    run, rounds, killed = simulate("ray", "ray", *settings), tmp_path / "ray" / "rounds.jsonl", 0
+    settings = ("n_clients=3", "rounds=40", "tolerance=0", "synthetic.noise=0.1")
+    run, rounds, killed, folders = simulate("ray", "ray", *settings), tmp_path / "ray" / "rounds.jsonl", 0, set()
     while run.poll() is None:
         if not killed and rounds.exists() and rounds.read_text().count("\n") >= 2:
             for one in run.children(recursive=True):
-                if one.name().startswith("ray::Client") and not killed:
-                    one.kill()
-                    killed += 1
+                with suppress(psutil.NoSuchProcess):
+                    folders |= set(re.findall("/tmp/ray-[^/ ]+", " ".join(one.cmdline())))
+                    if one.name().startswith("ray::Client") and not killed:
+                        one.kill()
+                        killed += 1
         time.sleep(0.05)
     assert run.returncode == 0, (tmp_path / "ray.log").read_text()
     assert simulate("in-process", "plain", *settings).wait(120) == 0
@@ -69,18 +71,26 @@ def test_an_actor_that_dies_changes_no_bit_and_nothing_is_left(simulate, tmp_pat
     assert json.loads((tmp_path / "ray" / "summary.json").read_text())["warnings"] == []
     assert all((tmp_path / "ray" / "clients" / f"client-{i}" / "dictionary.npz").exists() for i in (1, 2, 3))
     assert "Traceback" not in (tmp_path / "ray.log").read_text()
-    assert set(glob.glob("/tmp/ray-*")) <= before
+    assert killed
+    assert len(folders) == 1
+    assert not any(map(os.path.exists, folders))
 
 
-@pytest.mark.parametrize("by", ["signal", "stop file"])
+@pytest.mark.parametrize("by", ["signal", "signal as actors start", "signal while clients compute", "stop file"])
 def test_an_interrupt_ends_the_run_and_all_of_ray(simulate, tmp_path, by):
     pytest.importorskip("ray")
     run = simulate("ray", "ray", "n_clients=3", "rounds=3000", "tolerance=0")
-    while not (tmp_path / "ray" / "rounds.jsonl").exists():
+    while not (rounds := tmp_path / "ray" / "rounds.jsonl").exists() or (
+        "start" not in by and not rounds.read_text().count("\n")
+    ):
         assert run.poll() is None, (tmp_path / "ray.log").read_text()
         time.sleep(0.1)
     children = run.children(recursive=True)
-    if by == "signal":
+    if "compute" in by:  # for longer than anybody waits
+        for child in children:
+            if "ClientAppActor" in " ".join(child.cmdline()):
+                child.suspend()
+    if "signal" in by:
         run.send_signal(signal.SIGINT)
     else:
         (tmp_path / "ray" / STOP).touch()
