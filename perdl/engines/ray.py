@@ -221,7 +221,6 @@ def _own_environment(folder: Path) -> Iterator[None]:
     """Keep Flower's files in ``folder``, and leave the environment as it was."""
     before = dict(os.environ)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")  # else a thread of an ended run could start another Ray
     os.environ.setdefault("FLWR_HOME", str(folder.resolve() / "flower"))
     try:
         yield

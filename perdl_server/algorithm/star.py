@@ -192,13 +192,11 @@ def _fits(dictionaries: Sequence[Floats], indices: Ints, clients: Ints, judges: 
 
 
 def _edges(B: Floats, many: Floats) -> Floats:
-    """Return the distances (M, m) of the atoms of M dictionaries (M, d, m) to the atoms of ``B`` of each pairing."""
-    from scipy.optimize import linear_sum_assignment  # no chain needs it
-
+    """Return the distances (M, m) of the atoms of M dictionaries (M, d, m) to those of ``B``, by :func:`pair_atoms`."""
     distances = atom_distances(many, np.broadcast_to(B, many.shape)).astype(np.float64)
     nearest = np.sort(distances.argmin(axis=2), axis=1)
     edges: Floats = distances.min(axis=2)
     # Where each has a nearest atom of its own, no other pairing costs less.
     for i in np.flatnonzero((nearest[:, 1:] == nearest[:, :-1]).any(axis=1)):
-        edges[i] = distances[i][linear_sum_assignment(distances[i] ** 2)]
+        edges[i] = pair_atoms(many[i], B)[1]
     return edges

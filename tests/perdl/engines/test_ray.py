@@ -76,7 +76,9 @@ def test_an_actor_that_dies_changes_no_bit_and_nothing_is_left(simulate, tmp_pat
     assert not any(map(os.path.exists, folders))
 
 
-@pytest.mark.parametrize("by", ["signal", "signal as actors start", "signal while clients compute", "stop file"])
+@pytest.mark.parametrize(
+    "by", ["signal", "signal as actors start", "signal while clients compute", "two signals", "stop file"]
+)
 def test_an_interrupt_ends_the_run_and_all_of_ray(simulate, tmp_path, by):
     pytest.importorskip("ray")
     run = simulate("ray", "ray", "n_clients=3", "rounds=3000", "tolerance=0")
@@ -86,11 +88,15 @@ def test_an_interrupt_ends_the_run_and_all_of_ray(simulate, tmp_path, by):
         assert run.poll() is None, (tmp_path / "ray.log").read_text()
         time.sleep(0.1)
     children = run.children(recursive=True)
-    if "compute" in by:  # for longer than anybody waits
-        for child in children:
-            if "ClientAppActor" in " ".join(child.cmdline()):
-                child.suspend()
+    if by in ("signal while clients compute", "two signals"):  # for longer than anybody waits
+        actors = [child for child in children if child.name().startswith("ray::Client")]
+        assert actors
+        for actor in actors:
+            actor.suspend()
     if "signal" in by:
+        run.send_signal(signal.SIGINT)
+    if by == "two signals":
+        time.sleep(0.5)
         run.send_signal(signal.SIGINT)
     else:
         (tmp_path / "ray" / STOP).touch()

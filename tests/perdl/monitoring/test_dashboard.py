@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import itertools
 import json
 import re
 import signal
@@ -151,6 +152,11 @@ def test_an_open_page_hears_of_the_end_and_no_page_costs_no_time(settings, tmp_p
     assert heard[-1] == "the server ended without results"
 
 
+KEEP_ALL_THAT_IS_SHOWN = """() => {
+  const status = document.getElementById("status");
+  window.shown = [status.textContent];
+  new MutationObserver(() => window.shown.push(status.textContent)).observe(status, {childList: true});
+}"""
 SHOWS_A_LATER_ROUND = "t => Number(document.getElementById('status').textContent.match(/^Round (\\d+)/)?.[1]) > t"
 
 
@@ -163,18 +169,23 @@ def test_a_browser_sees_a_real_run_grow_and_end(processes, page):
     processes.wait_for(lambda: "dashboard: " in processes.log("server"))
     page.goto(re.search(r"dashboard: (\S+)", processes.log("server"))[1])
     page.get_by_text("Waiting for 2 clients; 0 seen.").wait_for()
+    page.evaluate(KEEP_ALL_THAT_IS_SHOWN)
     for name in ("ada", "bob"):
         processes.client(name, "--data", f"{name}.npy")
-    shown = []
+    last = 0
     for _ in range(2):
         processes.wait_for_round(len(processes.rounds()) + 1)
         # The page asks once a second, and a run may end sooner: it waits for ada until the page has shown where it is.
         processes.started["ada"].send_signal(signal.SIGSTOP)
-        page.wait_for_function(SHOWS_A_LATER_ROUND, arg=max(shown, default=0), timeout=120_000)
-        shown.append(int(re.match(r"Round (\d+) of at most 20", page.text_content("#status"))[1]))
+        page.wait_for_function(SHOWS_A_LATER_ROUND, arg=last, timeout=120_000)
+        last = int(re.match(r"Round (\d+) of at most 20", page.text_content("#status"))[1])
         processes.started["ada"].send_signal(signal.SIGCONT)
-    assert 0 < shown[0] < shown[1] < 20
-    page.get_by_text("Ended after round 20: all rounds are done.").wait_for(timeout=120_000)
+    page.wait_for_function("() => document.getElementById('status').textContent.startsWith('Ended')", timeout=120_000)
+    seen = [text for text, _ in itertools.groupby(page.evaluate("window.shown"))]
+    assert seen[-1] == "Ended after round 20: all rounds are done."
+    rounds = [int(found[1]) for found in (re.match(r"Round (\d+) of at most 20", text) for text in seen) if found]
+    assert len(rounds) > 1
+    assert rounds == sorted(set(rounds))
     assert page.locator("#clients tr").all_inner_texts()[0].split()[:2] == ["ada", "20"]
     assert "ada takes part" in page.text_content("#log")
     error = processes.rounds()[-1]["error_before_update"]["median"]
